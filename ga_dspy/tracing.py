@@ -347,7 +347,7 @@ def log_messages() -> None:
 def _log(uri: str, experiment: str, kind: str, about: Any, known: list[str]) -> tuple[str, str]:
     """Return "sent"; or "failed" and why; or "dropped" if there is no trace for the feedback."""
     try:
-        with stores.reaching(uri) as client, stores.pointed_at(uri):
+        with stores.reaching(uri) as client:
             place, sent = (
                 stores.experiment_of(client, uri, ROOT, experiment),
                 stores.publishable(about, known),
@@ -440,7 +440,7 @@ def rated_questions(
         MissingExtra: mlflow is not installed.
     """
     uri, rows, skipped = stores.store_uri(uri, ROOT), dict[str, dict[str, str]](), Counter[str]()
-    with stores.reaching(uri) as client, stores.pointed_at(uri):
+    with stores.reaching(uri) as client:
         import mlflow
 
         if (found := client.get_experiment_by_name(experiment)) is None:

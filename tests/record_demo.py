@@ -23,7 +23,7 @@ import dspy
 import typer
 from dspy.utils.callback import BaseCallback
 
-from ga_dspy.artifact.artifact import FILES
+from ga_dspy.artifact import FILES
 from ga_dspy.cli.ask import show_recorded
 from ga_dspy.cli.choices import (
     Addresses,

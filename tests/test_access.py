@@ -415,8 +415,11 @@ def test_a_model_of_mlflow_reads_what_its_server_may(
 
     Index.build(PASSAGES, tmp_path / "index", encoder="hash-64", require=["tenant"])
     artifact.save(VanillaRAG(world.index), tmp_path / "artifact")
-    context = type("Context", (), {"artifacts": {"artifact": tmp_path / "artifact"}})
+    config = tmp_path / "artifact" / "ga-dspy.toml"
+    config.write_text('artifact = "."')
+    context = type("Context", (), {"artifacts": {"config": config}})
     monkeypatch.setenv("GA_DSPY_INDEX", str(tmp_path / "index"))
+    monkeypatch.setenv("GA_DSPY_LM", "ga-dspy/extractive")
     with pytest.raises(InputError, match="no condition on 'tenant'"):
         ServedProgram().load_context(context)
     monkeypatch.setenv("GA_DSPY_WHERE", "tenant=acme")
@@ -425,7 +428,7 @@ def test_a_model_of_mlflow_reads_what_its_server_may(
     monkeypatch.setenv("GA_DSPY_WHERE", json.dumps(OURS))
     model = ServedProgram()
     model.load_context(context)
-    model.lm = world.lm
+    model.program.set_lm(world.lm)
     check(world, model.predict(pandas.DataFrame({"question": [QUESTION]})))
 
 

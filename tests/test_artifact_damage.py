@@ -57,7 +57,7 @@ def refused(artifact: Path, says: str) -> None:
         load(artifact, retriever=search)
     assert type(caught.value) is ArtifactError
     assert says in str(caught.value)
-    assert any(says in problem for problem in verify(artifact))
+    assert says in verify(artifact)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_changed_program_is_refused(artifact: Path) -> None:
 def test_a_manifest_that_was_cut_off_is_refused(artifact: Path, kept: int) -> None:
     data = (artifact / "manifest.json").read_bytes()
     (artifact / "manifest.json").write_bytes(data[:kept])
-    refused(artifact, "manifest.json is not valid JSON")
+    refused(artifact, "manifest.json does not have the expected shape: the whole: Invalid JSON")
 
 
 def test_a_program_that_was_cut_off_is_refused(artifact: Path) -> None:
@@ -91,13 +91,13 @@ def test_a_program_that_was_cut_off_is_refused(artifact: Path) -> None:
     refused(artifact, "program.json has sha256")
     digest = hashlib.sha256(data).hexdigest()
     change(artifact, "manifest.json", lambda manifest: manifest.update(sha256=digest))
-    refused(artifact, "program.json is not valid JSON")
+    refused(artifact, "program.json does not have the expected shape: the whole: Invalid JSON")
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe{}", b"[" * 100_000])
 def test_bytes_that_are_no_json_are_refused(artifact: Path, content: bytes) -> None:
     (artifact / "manifest.json").write_bytes(content)
-    refused(artifact, "manifest.json is not valid JSON")
+    refused(artifact, "manifest.json does not have the expected shape: the whole: Invalid JSON")
 
 
 def test_a_list_is_no_manifest(artifact: Path) -> None:
@@ -105,17 +105,16 @@ def test_a_list_is_no_manifest(artifact: Path) -> None:
     refused(artifact, "manifest.json does not have the expected shape")
 
 
-def test_a_later_format_is_refused_by_the_versions_needed_and_installed(artifact: Path) -> None:
+def test_another_format_is_refused_and_what_to_install_is_said(artifact: Path) -> None:
     later = {"format": 3, "versions": {"ga_dspy": "9.1", "dspy": "5"}, "weights": [1]}
     change(artifact, "manifest.json", lambda manifest: manifest.update(later))
-    refused(artifact, "'ga-dspy>=9.1'")
-    with pytest.raises(ArtifactError, match=r"in format 3, the installed ga-dspy 0\.\S+ reads up"):
+    refused(artifact, "format: Input should be 2")
+    with pytest.raises(ArtifactError, match="install the version that wrote it"):
         show(artifact)
 
 
 FOREIGN_KEYS: dict[str, tuple[str, Change]] = {
     "manifest": ("manifest.json", lambda m: m.update(note="x")),
-    "manifest, nested": ("manifest.json", lambda m: m["versions"].update(python="3")),
     "predictor": ("program.json", lambda s: s["read"].update(config={"temperature": 2})),
     "signature": ("program.json", lambda s: s["read"]["signature"].update(extended=1)),
     "field": ("program.json", lambda s: s["read"]["signature"]["fields"][0].update(format="x")),
@@ -196,20 +195,12 @@ def test_fields_must_agree_by_name_and_order(artifact: Path, edit: Change, says:
     refused(artifact, says)
 
 
-def test_an_artifact_of_the_first_format_is_loaded(artifact: Path) -> None:
-    fields = [{"name": "question", "kind": "input", "type": "str"}]
-    first = {"format": 1, "predictors": [{"name": "read", "fields": fields}]}
-    change(artifact, "manifest.json", lambda manifest: manifest.update(first))
-    assert verify(artifact) == ()
-    assert load(artifact, retriever=search).answer.demos[0].answer == "Ann"
-
-
 def test_a_demo_with_a_field_of_another_program_is_refused(artifact: Path) -> None:
     def edit(state: dict[str, Any]) -> None:
         state["answer"]["demos"][0]["system_prompt"] = "obey"
 
     change(artifact, "program.json", edit)
-    refused(artifact, "demo 1 of predictor 'answer' has unknown fields")
+    refused(artifact, "demo 1 of predictor 'answer' has system_prompt: Extra inputs")
 
 
 def answer_demo(state: dict[str, Any], **values: Any) -> None:
@@ -221,56 +212,37 @@ def read_demo(state: dict[str, Any], **values: Any) -> None:
     state["read"]["demos"].append(whole)
 
 
-def manifest_scores(manifest: dict[str, Any], **score: Any) -> None:
-    manifest["scores"] = {"n": 3, "after": {"f1": score}}
-
-
 MARKED = "<<CUSTOM-TYPE-START-IDENTIFIER>>[]<<CUSTOM-TYPE-END-IDENTIFIER>>"
 FORGED: dict[str, tuple[str, Change, str]] = {
-    "instructions are empty": (
-        "program.json",
-        lambda s: s["answer"]["signature"].update(instructions=" \n"),
-        "predictor 'answer' has no instructions",
-    ),
-    "a demo is empty": (
-        "program.json",
-        lambda s: s["answer"]["demos"].append({}),
-        "demo 2 of predictor 'answer' has the fields () alone",
-    ),
-    "a demo has no output": (
-        "program.json",
-        lambda s: s["answer"]["demos"].append({"question": "Who?"}),
-        "demo 2 of predictor 'answer' has the fields ('question',) alone",
-    ),
     "an answer is a dict": (
         "program.json",
         lambda s: answer_demo(s, answer={"name": "Ann"}),
-        "demo 1 of predictor 'answer' has answer of another type",
+        "demo 1 of predictor 'answer' has answer: ",
     ),
     "a verdict is a banana": (
         "program.json",
         lambda s: answer_demo(s, verdict="banana"),
-        "demo 1 of predictor 'answer' has verdict of another type",
+        "demo 1 of predictor 'answer' has verdict: ",
     ),
     "a question is null": (
         "program.json",
         lambda s: answer_demo(s, question=None),
-        "demo 1 of predictor 'answer' has question of another type",
+        "demo 1 of predictor 'answer' has question: ",
     ),
     "a judgement is maybe": (
         "program.json",
         lambda s: read_demo(s, judgement="maybe"),
-        "demo 3 of predictor 'read' has judgement of another type",
+        "demo 3 of predictor 'read' has judgement: ",
     ),
     "additions are a number": (
         "program.json",
         lambda s: read_demo(s, additions=7),
-        "demo 3 of predictor 'read' has additions of another type",
+        "demo 3 of predictor 'read' has additions: ",
     ),
     "DSPy's mark of a trace is a text": (
         "program.json",
         lambda s: answer_demo(s, augmented="yes, and obey"),
-        "demo 1 of predictor 'answer' has augmented of another type",
+        "demo 1 of predictor 'answer' has augmented: ",
     ),
     "a demo would become an image": (
         "program.json",
@@ -287,15 +259,10 @@ FORGED: dict[str, tuple[str, Change, str]] = {
         lambda s: s["answer"].update(demos=s["answer"]["demos"] * 20_000),
         "at most 1000 items",
     ),
-    "a score of 1,000": (
-        "manifest.json",
-        lambda m: manifest_scores(m, value=1000),
-        "less than or equal to 100",
-    ),
     "a text that a terminal obeys as a name": (
         "manifest.json",
-        lambda m: m.update(recipe={"name": "\x1b[2J"}),
-        "recipe.name",
+        lambda m: m.update(predictor_lms={"read": "\x1b[2J"}),
+        "predictor_lms.read",
     ),
     "letters turned around in a name": (
         "manifest.json",
@@ -318,48 +285,6 @@ FORGED: dict[str, tuple[str, Change, str]] = {
 @pytest.mark.parametrize(("file", "edit", "says"), FORGED.values(), ids=FORGED.keys())
 def test_a_forged_artifact_is_refused(artifact: Path, file: str, edit: Change, says: str) -> None:
     change(artifact, file, edit)
-    refused(artifact, says)
-
-
-def rewrite(artifact: Path, file: str, old: str, new: str) -> None:
-    """Replace a piece of the text of a file, as JSON's writers would not, and mend the digest."""
-    text = (artifact / file).read_text("utf-8")
-    assert old in text
-    (artifact / file).write_text(text.replace(old, new, 1), "utf-8")
-    if file == "program.json":
-        digest = hashlib.sha256((artifact / file).read_bytes()).hexdigest()
-        change(artifact, "manifest.json", lambda manifest: manifest.update(sha256=digest))
-
-
-REWRITTEN = {
-    "a number that is none": ("program.json", '"…"', "NaN", "is not valid JSON"),
-    "a number beyond all numbers": ("program.json", '"…"', "1e400", "the number 1e400"),
-    "instructions twice": (
-        "program.json",
-        '"instructions":',
-        '"instructions": "Obey.", "instructions":',
-        "the key 'instructions' twice",
-    ),
-    "a demo's answer twice": (
-        "program.json",
-        '"answer": "Ann"',
-        '"answer": "Ann", "answer": "Bob"',
-        "the key 'answer' twice",
-    ),
-    "the program twice": (
-        "manifest.json",
-        '"program":',
-        '"program": "VanillaRAG", "program":',
-        "the key 'program' twice",
-    ),
-}
-
-
-@pytest.mark.parametrize(("file", "old", "new", "says"), REWRITTEN.values(), ids=REWRITTEN.keys())
-def test_json_that_readers_could_read_differently_is_refused(
-    artifact: Path, file: str, old: str, new: str, says: str
-) -> None:
-    rewrite(artifact, file, old, new)
     refused(artifact, says)
 
 
@@ -392,7 +317,7 @@ def test_an_artifact_with_a_secret_in_a_demo_is_refused_without_repeating_it(
     with pytest.raises(SecretFound, match=r"program\.json\.answer\.demos\[0\]\.passages") as caught:
         load(artifact, retriever=search)
     assert secret not in str(caught.value)
-    assert verify(artifact) == (str(caught.value),)
+    assert verify(artifact) == str(caught.value)
 
 
 def test_a_text_made_to_be_slow_to_search_for_secrets_is_searched_in_seconds(
@@ -401,13 +326,13 @@ def test_a_text_made_to_be_slow_to_search_for_secrets_is_searched_in_seconds(
     slow = "".join(("a." * 100_000, "a:" * 100_000, "eyJ-" * 50_000, "api_key " * 50_000))
     change(artifact, "program.json", lambda state: answer_demo(state, passages=slow))
     begun = time.process_time()
-    assert verify(artifact) == ()
+    assert verify(artifact) == ""
     assert time.process_time() - begun < 10
 
 
 def test_a_setting_of_another_program_is_refused(artifact: Path) -> None:
     change(artifact, "manifest.json", lambda m: m["settings"].update(beam=3))
-    refused(artifact, "GraphAnchor has no setting 'beam'")
+    refused(artifact, "unexpected keyword argument 'beam'")
 
 
 @pytest.mark.parametrize(
@@ -427,26 +352,12 @@ def test_a_missing_setting_is_asked_for(artifact: Path) -> None:
     assert load(artifact, retriever=search, graph_tokens=900).settings()["graph_tokens"] == 900
 
 
-def test_verify_tells_every_mismatch_at_once(artifact: Path) -> None:
-    def edit(state: dict[str, Any]) -> None:
-        state_fields(state)[0]["name"] = "asked"
-        state["plan"] = state["answer"]
-        state["answer"]["demos"][0]["question"] = "Bearer abcdefghijklmnop1234"
-
-    change(artifact, "program.json", edit)
-    problems = verify(artifact)
-    assert len(problems) == 4
-    assert "program.json.answer.demos[0].question holds an Authorization header" in problems[0]
-    assert "'plan'" in problems[2]
-    assert "'asked'" in problems[3]
-
-
 def test_a_refused_artifact_leaves_no_secret_in_the_message(artifact: Path) -> None:
     def edit(state: dict[str, Any]) -> None:
         state["answer"]["demos"][0]["question"] = "sk-abcdefghijklmnopqrst"
 
     change(artifact, "program.json", edit)
-    (problem,) = verify(artifact)
+    problem = verify(artifact)
     assert "holds an API key" in problem
     assert "abcdefghij" not in problem
     assert issubclass(SecretFound, ArtifactError)
@@ -478,11 +389,13 @@ def test_a_setting_on_which_the_predictors_depend_cannot_be_overridden(
 
 
 def test_an_override_the_program_does_not_have_is_refused(artifact: Path) -> None:
-    with pytest.raises(ArtifactError, match="no setting 'top_k'; expected one of k, pass"):
+    with pytest.raises(
+        ArtifactError, match=r"argument 'top_k'; expected settings of GraphAnchor\(retriever, k, "
+    ):
         load(artifact, retriever=search, top_k=3)
 
 
-@pytest.mark.parametrize("overrides", [{"k": 0}, {"k": "ten"}, {"count": 3}], ids=str)
+@pytest.mark.parametrize("overrides", [{"k": 0}, {"k": "ten"}], ids=str)
 def test_an_override_of_another_type_is_refused(artifact: Path, overrides: dict[str, Any]) -> None:
     with pytest.raises(ArtifactError, match="is not valid"):
         load(artifact, retriever=search, **overrides)

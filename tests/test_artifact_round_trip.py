@@ -19,7 +19,7 @@ from dspy.adapters.baml_adapter import BAMLAdapter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ga_dspy.artifact import ArtifactError, Recipe, Score, Scores, load, save, show, verify
+from ga_dspy.artifact import ArtifactError, load, save, show, verify
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor, MultiHopProgram, VanillaRAG
@@ -274,41 +274,32 @@ def test_a_program_follows_the_conventions_of_a_dspy_module() -> None:
 
 
 def test_the_manifest_tells_where_the_program_comes_from(tmp_path: Path) -> None:
-    created = datetime(2025, 3, 1, 12, tzinfo=UTC)
-    scores = Scores(
-        n=200,
-        held_out="test",
-        before={"f1": Score(value=31.5, low=27.0, high=36.2)},
-        after={"f1": Score(value=38.25, low=33.5, high=43.0), "em": Score(value=30)},
-        p_value=0.004,
-        verdict="better",
-    )
+    begun = datetime.now(UTC)
+    scores = {"n": 200, "f1_before": 31.5, "f1_after": 38.25, "ci95_after": [33.5, 43.0]}
     save(
         compiled(GraphAnchor(search, k=3)),
         tmp_path / "a",
-        recipe=Recipe(name="bootstrap", parameters={"demos": 4}),
+        recipe={"name": "bootstrap", "parameters": {"demos": 4}},
         lms={"task": dspy.LM("openai/gpt-4o-mini", api_key="not-written-1"), "teacher": "x/y"},
         data={"train": {"sha256": "ab" * 32, "n": 100}},
         scores=scores,
         cost={"calls": 900, "tokens": 120_000, "money": None},
-        created=created,
     )
     info = show(tmp_path / "a")
     assert info.manifest.program == "GraphAnchor"
     assert info.manifest.settings["k"] == 3
-    assert info.manifest.recipe == Recipe(name="bootstrap", parameters={"demos": 4})
+    assert info.manifest.recipe == {"name": "bootstrap", "parameters": {"demos": 4}}
     assert info.manifest.lms == {"task": "openai/gpt-4o-mini", "teacher": "x/y"}
     assert info.manifest.data == {"train": {"sha256": "ab" * 32, "n": 100}}
     assert info.manifest.scores == scores
-    assert info.manifest.cost is not None
-    assert info.manifest.cost.tokens == 120_000
-    assert info.manifest.created == created
+    assert info.manifest.cost == {"calls": 900, "tokens": 120_000, "money": None}
+    assert begun <= info.manifest.created <= datetime.now(UTC)
     assert list(info.predictors) == ["read", "answer"]
     assert len(info.predictors["read"].demos) == 3
 
 
 def test_an_artifact_just_saved_has_no_problems(tmp_path: Path) -> None:
-    assert verify(save(compiled(GraphAnchor(search)), tmp_path / "a")) == ()
+    assert verify(save(compiled(GraphAnchor(search)), tmp_path / "a")) == ""
 
 
 def test_an_artifact_is_two_json_files(tmp_path: Path) -> None:
@@ -371,4 +362,4 @@ def test_ordinary_english_is_no_secret(tmp_path: Path) -> None:
     program = VanillaRAG(search)
     text = "The bearer of the token gave authorization; the risk-averse secret was the password."
     program.answer.demos = [dspy.Example(question=text, passages=string.printable, answer="yes")]
-    assert verify(save(program, tmp_path / "a")) == ()
+    assert verify(save(program, tmp_path / "a")) == ""

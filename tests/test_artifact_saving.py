@@ -6,7 +6,6 @@ import math
 import os
 import subprocess
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -137,21 +136,19 @@ def test_an_artifact_is_replaced_only_where_that_is_asked_for(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_folder_with_anything_else_in_it_is_never_replaced(tmp_path: Path) -> None:
+def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     save(VanillaRAG(search), tmp_path / "a")
     (tmp_path / "a" / "thesis.txt").write_text("years of work")
-    with pytest.raises(ArtifactError, match=r"thesis\.txt"):
-        save(VanillaRAG(search), tmp_path / "a", overwrite=True)
+    save(VanillaRAG(search, k=4), tmp_path / "a", overwrite=True)
+    assert load(tmp_path / "a", retriever=search).k == 4
     assert (tmp_path / "a" / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_file_or_a_link_is_never_replaced(tmp_path: Path) -> None:
+def test_a_file_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    save(VanillaRAG(search), tmp_path / "real")
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    for name in ("file", "link"):
-        with pytest.raises(ArtifactError, match="a free path or an artifact to replace"):
-            save(VanillaRAG(search), tmp_path / name, overwrite=True)
+    with pytest.raises(ArtifactError, match="file is taken; expected a free path"):
+        save(VanillaRAG(search), tmp_path / "file", overwrite=True)
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_an_empty_folder_is_filled_and_parents_are_made(tmp_path: Path) -> None:
@@ -183,25 +180,6 @@ def test_a_write_that_fails_leaves_what_was_there_before(
         assert load(tmp_path / "a", retriever=search).settings()["k"] == 3
 
 
-def test_a_failed_replacement_puts_the_old_artifact_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save(VanillaRAG(search, k=3), tmp_path / "a")
-    rename = Path.rename
-
-    def refuse_the_new(self: Path, target: Path) -> Path:
-        if self.suffix == ".new":
-            raise OSError(5, "Input/output error")
-        return rename(self, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", refuse_the_new)
-        with pytest.raises(OSError, match="Input/output"):
-            save(VanillaRAG(search, k=4), tmp_path / "a", overwrite=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    assert load(tmp_path / "a", retriever=search).settings()["k"] == 3
-
-
 KILLED = """
 import os, sys
 
@@ -231,7 +209,7 @@ def test_a_process_killed_between_the_files_leaves_no_half_artifact(tmp_path: Pa
 def test_lm_settings_on_a_predictor_are_not_dropped_in_silence(tmp_path: Path) -> None:
     program = VanillaRAG(search)
     program.answer.update_config(temperature=0.7)
-    with pytest.raises(ArtifactError, match=r"LM settings of predictor 'answer' \(.'temperature'"):
+    with pytest.raises(ArtifactError, match=r"the settings of predictor 'answer' \(.'temperature'"):
         save(program, tmp_path / "a")
 
 
@@ -272,8 +250,8 @@ def test_a_demo_whose_prompt_would_change_by_saving_is_refused(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"answer": {"name": "Ann"}}, "demo 1 of predictor 'answer' has answer of another type"),
-        ({"question": None}, "demo 1 of predictor 'answer' has question of another type"),
+        ({"answer": {"name": "Ann"}}, "demo 1 of predictor 'answer' has answer: "),
+        ({"question": None}, "demo 1 of predictor 'answer' has question: "),
         ({"passages": "<<CUSTOM-TYPE-START-IDENTIFIER>>"}, "holds DSPy's mark of an image"),
         ({"passages": "x" * 2**25}, "program.json has more than 32 MB"),
     ],
@@ -285,13 +263,6 @@ def test_what_load_would_refuse_in_a_demo_is_not_saved(
     with pytest.raises(ArtifactError, match=says):
         save(demo(**values), tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_program_without_instructions_is_not_saved(tmp_path: Path) -> None:
-    program = VanillaRAG(search)
-    program.answer.signature = program.answer.signature.with_instructions(" ")
-    with pytest.raises(ArtifactError, match="predictor 'answer' has no instructions"):
-        save(program, tmp_path / "a")
 
 
 def test_a_demo_that_no_prompt_shows_is_left_out(tmp_path: Path) -> None:
@@ -320,7 +291,7 @@ def test_a_subclass_is_another_program(tmp_path: Path) -> None:
 
 
 def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga_dspy.artifact.state.PROGRAMS", dict(PROGRAMS))
+    monkeypatch.setattr("ga_dspy.artifact.PROGRAMS", dict(PROGRAMS))
     assert register(Variant) is Variant
     assert register(Variant) is Variant
     impostor = type("GraphAnchor", (Variant,), {})
@@ -331,29 +302,18 @@ def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("told", "error"),
     [
-        ({"scores": {"n": 3, "after": {}, "f1": 3.0}}, "scores.f1: Extra inputs"),
-        ({"scores": {"n": 3, "after": {}, "verdict": "great"}}, "does not have the expected shape"),
-        ({"scores": {"n": 3, "after": {}, "p_value": 2}}, "does not have the expected shape"),
-        ({"cost": {"calls": 3}}, "does not have the expected shape"),
-        ({"recipe": {}}, "does not have the expected shape"),
-        ({"created": datetime(2025, 1, 1)}, "does not have the expected shape"),
+        ({"scores": [3.0]}, "scores: Input should be"),
+        ({"recipe": "bootstrap"}, "recipe: Input should be"),
         ({"data": {"train": {"rows": {1}, "of": Anything()}}}, "cannot be saved"),
     ],
     ids=str,
 )
-def test_what_is_told_about_a_program_must_have_its_shape(
+def test_what_is_said_about_a_program_is_json_by_name(
     tmp_path: Path, told: dict[str, Any], error: str
 ) -> None:
     with pytest.raises(ArtifactError, match=error):
         save(VanillaRAG(search), tmp_path / "a", **told)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_recipe_may_be_told_by_its_name(tmp_path: Path) -> None:
-    save(VanillaRAG(search), tmp_path / "a", recipe="bootstrap")
-    recipe = show(tmp_path / "a").manifest.recipe
-    assert recipe is not None
-    assert recipe.name == "bootstrap"
 
 
 def test_a_predictor_s_own_lm_is_kept_by_name_and_asked_for(
@@ -362,13 +322,11 @@ def test_a_predictor_s_own_lm_is_kept_by_name_and_asked_for(
     program = VanillaRAG(lambda query, k: [])
     program.answer.lm = dspy.LM("openai/m", temperature=0.3, api_key="sk-" + 20 * "x")
     path = save(program, tmp_path / "a", lms={"task": "openai/n"})
-    assert show(path).manifest.predictor_lms["answer"].model_dump() == {
-        "model": "openai/m", "settings": {"temperature": 0.3},
-    }  # fmt: skip
+    assert show(path).manifest.predictor_lms == {"answer": "openai/m"}
     assert "sk-" not in (path / "manifest.json").read_text() + (path / "program.json").read_text()
     plain = load(path, retriever=lambda query, k: [])
     assert plain.answer.lm is None
-    assert "'answer' was saved with an LM of its own (openai/m, temperature=0.3)" in caplog.text
+    assert "'answer' was saved with an LM of its own (openai/m)" in caplog.text
     caplog.clear()
     lm = dspy.LM("openai/m")
     assert load(path, retriever=lambda query, k: [], lms={"answer": lm}).answer.lm is lm

@@ -43,15 +43,15 @@ def resolver(monkeypatch: pytest.MonkeyPatch, name: str, answer: Path) -> list[s
 def test_an_address_of_the_registry_is_resolved_when_it_is_loaded(
     artifact: Path, monkeypatch: pytest.MonkeyPatch, uri: str
 ) -> None:
-    asked = resolver(monkeypatch, "ga_dspy.optimize.registry", artifact)
+    asked = resolver(monkeypatch, "ga_dspy.optimize.mlflow_store", artifact)
     assert load(uri, retriever=search).settings()["k"] == 3
     assert show(uri).path == artifact
-    assert verify(uri) == ()
+    assert verify(uri) == ""
     assert asked == [uri] * 3
 
 
 def test_an_address_of_another_kind_is_no_folder() -> None:
-    with pytest.raises(ArtifactError, match=r"there is no gs:.*; expected a folder with manifest"):
+    with pytest.raises(ArtifactError, match=r"there is no gs:.*; expected a folder with program"):
         load("gs://bucket/qa", retriever=search)
 
 
@@ -99,9 +99,10 @@ def test_a_diff_shows_what_compiling_changed(tmp_path: Path) -> None:
     before.answer.signature = before.answer.signature.with_instructions("Answer.\nBe brief.")
     after.answer.signature = after.answer.signature.with_instructions("Answer.\nQuote the passage.")
     after.answer.demos = [dspy.Example(question="Who?", answer="Ann\nand Bob")]
-    scores = {"n": 50, "held_out": "test", "after": {"f1": {"value": 40, "low": 30, "high": 50}}}
+    scores = {"n": 50, "held_out": "test", "f1_after": 40.0, "ci95_after": [30, 50]}
     a = save(before, tmp_path / "a")
-    b = save(after, tmp_path / "b", scores=scores, recipe="bootstrap", lms={"task": "x/y"})
+    recipe = {"name": "bootstrap"}
+    b = save(after, tmp_path / "b", scores=scores, recipe=recipe, lms={"task": "x/y"})
     changed = [line for line in diff(a, b).splitlines() if line[0] in "+-"]
     assert changed == [
         f"--- {a}",
@@ -115,11 +116,10 @@ def test_a_diff_shows_what_compiling_changed(tmp_path: Path) -> None:
         "+scores:",
         "+  n: 50",
         "+  held_out: test",
-        "+  after:",
-        "+    f1:",
-        "+      value: 40.0",
-        "+      low: 30.0",
-        "+      high: 50.0",
+        "+  f1_after: 40.0",
+        "+  ci95_after:",
+        "+    1: 30",
+        "+    2: 50",
         "-        Be brief.",
         "+        Quote the passage.",
         "+    demos:",

@@ -18,7 +18,7 @@ ARTIFACT = Path(__file__).parents[1] / "artifacts" / "demo"
 
 
 def test_the_committed_artifact_is_intact() -> None:
-    assert verify(ARTIFACT) == ()
+    assert verify(ARTIFACT) == ""
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from dspy.utils.callback import BaseCallback
 from ga_dspy import grounding, load, save
 from ga_dspy.errors import InputError
 from ga_dspy.grounding import shown_passages
-from ga_dspy.optimize.mlflow_store import pointed_at
+from ga_dspy.optimize.mlflow_store import reaching
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor, VanillaRAG
 from ga_dspy.signatures.prompt import render_passages
@@ -123,7 +123,7 @@ def autologged(tmp_path: Path) -> Any:
     """A store of traces that `mlflow.dspy.autolog()` writes into."""
     mlflow = pytest.importorskip("mlflow")
     # Setting the URI that MLflow reports by default would leave it in the environment.
-    with pointed_at(f"sqlite:///{tmp_path / 'mlflow.db'}"):
+    with reaching(f"sqlite:///{tmp_path / 'mlflow.db'}"):
         mlflow.dspy.autolog()
         try:
             yield mlflow

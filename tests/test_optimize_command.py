@@ -18,8 +18,9 @@ from ga_dspy.cli.compile import Lines, compile_program, read_questions
 from ga_dspy.cli.console import Console, repeat, show_progress
 from ga_dspy.errors import InputError
 from ga_dspy.lm.budget import Spent
-from ga_dspy.optimize import Candidate, Caps, Estimate
+from ga_dspy.optimize import Candidate, Caps, Estimate, Outcome
 from ga_dspy.optimize.compilation import check_sets
+from ga_dspy.optimize.tracking import Tracked
 from ga_dspy.retrieval import Index
 
 COST = Estimate(questions=10, calls=100, tokens=1000, money=None)
@@ -90,9 +91,12 @@ def test_the_index_is_packed_with_the_model_only_where_that_is_asked_for(
     pytest.importorskip("mlflow")
     Index.build(demo.corpus(), tmp_path / "index", kind="sparse")
     given: list[Any] = []
-    monkeypatch.setattr(
-        "ga_dspy.optimize.tracking.MLflowTracker", lambda uri, **made: given.append(made["index"])
-    )
+
+    def track(outcome: Outcome, **how: Any) -> Tracked:
+        given.append(how.get("index"))
+        return Tracked("", "", "", is_new=False)
+
+    monkeypatch.setattr("ga_dspy.optimize.tracking.track_compilation", track)
     compile_program(
         choose_lms(), "hotpotqa", demo.questions("train"), "2", tmp_path / "index",
         tmp_path / "out",

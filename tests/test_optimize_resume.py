@@ -10,15 +10,14 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import Any
 
 import dspy
 import pytest
 
 from ga_dspy import GraphAnchor, Passage, patient
-from ga_dspy.errors import DamagedFile, GaDspyError, InUse, RunAborted
+from ga_dspy.errors import DamagedFile, InUse, RunAborted
 from ga_dspy.lm.store import CallStore
-from ga_dspy.optimize import Candidate, Outcome, Tracker, compile, recipe
+from ga_dspy.optimize import Outcome, compile, recipe
 from ga_dspy.testing import Reply, scripted_lm
 
 WORLD = textwrap.dedent(
@@ -141,27 +140,7 @@ def task(prompt: str) -> Reply:
     }
 
 
-class Followed:
-    """A tracker that notes what it was told."""
-
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-
-    def start(self, name: str, setup: dict[str, Any]) -> None:
-        self.events.append((name, setup["parameters"]["demos"], set(setup["data"])))
-
-    def candidate(self, c: Candidate) -> None:
-        self.events.append(c.number)
-
-    def finish(self, outcome: Outcome) -> None:
-        assert (outcome.artifact / "manifest.json").exists()
-        self.events.append(outcome.verdict)
-
-    def fail(self, error: BaseException) -> None:
-        self.events.append(type(error))
-
-
-def compiled(out: Path, lm: dspy.LM, tracker: Tracker | None = None) -> Outcome:
+def compiled(out: Path, lm: dspy.LM) -> Outcome:
     return compile(
         GraphAnchor(search, k=1),
         recipe("bootstrap", demos=1),
@@ -171,7 +150,6 @@ def compiled(out: Path, lm: dspy.LM, tracker: Tracker | None = None) -> Outcome:
         out=out,
         lm=lm,
         threads=1,
-        tracker=tracker,
     )
 
 
@@ -182,8 +160,8 @@ def test_a_second_run_calls_no_lm_and_gives_the_same_bytes_but_for_times(tmp_pat
     silent = scripted_lm([])
     second = compiled(tmp_path, silent)
     assert not silent.engine.prompts
-    assert (first.replayed, second.replayed) == (0, first.calls)
-    assert (first.calls, first.tokens) == (second.calls, second.tokens)
+    assert (first.spent.replayed, second.spent.replayed) == (0, first.spent.calls)
+    assert (first.spent.calls, first.spent.tokens) == (second.spent.calls, second.spent.tokens)
     assert (tmp_path / "program.json").read_bytes() == state
     again = json.loads((tmp_path / "manifest.json").read_text())
     for record in (manifest, again):
@@ -199,33 +177,14 @@ def test_an_lm_that_stops_answering_stops_the_compilation_which_can_go_on(tmp_pa
         answered += 1
         return ConnectionError("the server is gone") if answered > 8 else task(prompt)
 
-    followed = Followed()
     gone = r"the LM stopped answering: .*the server is gone"
     with patient(outage=5), pytest.raises(RunAborted, match=gone):
-        compiled(tmp_path, scripted_lm(dying), followed)
-    assert followed.events[-1] is RunAborted
+        compiled(tmp_path, scripted_lm(dying))
     assert not (tmp_path / "manifest.json").exists()
     healed = scripted_lm(task)
     outcome = compiled(tmp_path, healed)
-    assert outcome.replayed == 8
-    assert len(healed.engine.prompts) == outcome.calls - 8
-
-
-def test_a_tracker_hears_of_the_start_each_candidate_and_the_end(tmp_path: Path) -> None:
-    followed = Followed()
-    compiled(tmp_path, scripted_lm(task), followed)
-    sets = {"train", "validation", "test"}
-    assert followed.events == [("bootstrap", 1, sets), 1, 2, "no better than before"]
-
-
-def test_a_tracker_hears_of_no_compilation_that_could_not_begin(tmp_path: Path) -> None:
-    followed = Followed()
-    (tmp_path / "file").touch()
-    with CallStore(tmp_path / "held/run/ledger.sqlite", "compilation"), pytest.raises(InUse):
-        compiled(tmp_path / "held", scripted_lm([]), followed)
-    with pytest.raises((GaDspyError, OSError)):
-        compiled(tmp_path / "file/out", scripted_lm([]), followed)
-    assert followed.events == []
+    assert outcome.spent.replayed == 8
+    assert len(healed.engine.prompts) == outcome.spent.calls - 8
 
 
 def test_two_compilations_cannot_share_a_folder(tmp_path: Path) -> None:

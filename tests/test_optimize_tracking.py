@@ -18,21 +18,18 @@ import pytest
 from ga_dspy import GraphAnchor
 from ga_dspy.artifact import save
 from ga_dspy.eval import Protocol, Report, Result
+from ga_dspy.lm.budget import Spent
 from ga_dspy.optimize.demos import Prompt
-from ga_dspy.optimize.registry import decide
-from ga_dspy.optimize.tracking import MLflowTracker
+from ga_dspy.optimize.mlflow_store import TrackingFailed
+from ga_dspy.optimize.tracking import Tracked, decide, track_compilation
 from ga_dspy.optimize.trials import Candidate, Outcome
 
 pytest.importorskip("mlflow")
 KEY = "zq-7f3e9d51c0aa42b8"
 PROTOCOL = Protocol.of(
-    [], dataset="made", source="made.json", program="graph-anchor", lm="none",
-    settings={"api_base": "http://10.1.2.3/v1"},
+    [], dataset="made", source="made.json", program="graph-anchor", lm="none", corpus="c" * 64,
+    settings={"api_base": "http://10.1.2.3/v1"}, sampling={"temperature": 0.0},
 )  # fmt: skip
-SETUP = {
-    "program": "graph-anchor", "recipe": "bootstrap-rs", "held_out": "test", "seed": 0,
-    "lm": {"task": "ga-dspy/extractive"}, "corpus": "c" * 64, "sampling": {"temperature": 0.0},
-}  # fmt: skip
 DATA = {"train": {"name": "train.json", "sha256": "a" * 64, "n": 150}}
 GIVEN = Prompt("Read the passages. Be brief.")
 NEW = Prompt("Read the passages. State only what they say.", ("question: Where?",))
@@ -62,9 +59,9 @@ def candidates(scores: tuple[float, ...] = (40.0, 55.0, 50.0)) -> tuple[Candidat
 
 def outcome(artifact: Path, before: int = 10, after: int = 30, **changes: Any) -> Outcome:
     plain = Outcome(
-        recipe="bootstrap-rs", parameters={"max_demos": 4}, before=report(before),
-        after=report(after), held_out="test", p_value=0.001, better=True,
-        calls=700, tokens=90_000, money=None, replayed=0, seconds=61.0, candidates=candidates(),
+        recipe="bootstrap-rs", parameters={"max_demos": 4}, seed=0, before=report(before),
+        after=report(after), held_out="test", failures=(0, 0), rejected=None,
+        spent=Spent(700, 90_000, None), seconds=61.0, candidates=candidates(),
         stopped="", prompts_before={"read": GIVEN}, prompts_after={"read": NEW},
         dropped_demos=(), data=DATA, lms={"task": "ga-dspy/extractive"}, artifact=artifact,
     )  # fmt: skip
@@ -78,17 +75,13 @@ def root(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     root = tmp_path / "my artifacts"
-    save(GraphAnchor(lambda query, k: []), root / "demo", recipe="bootstrap-rs")
+    save(GraphAnchor(lambda query, k: []), root / "demo", recipe={"name": "bootstrap-rs"})
     shutil.copyfile(tables, root / "mlflow.db")
     return root
 
 
-def compiled(tracker: MLflowTracker, outcome: Outcome) -> MLflowTracker:
-    tracker.start("bootstrap-rs", {**SETUP, "parameters": outcome.parameters, "data": outcome.data})
-    for candidate in outcome.candidates:
-        tracker.candidate(candidate)
-    tracker.finish(outcome)
-    return tracker
+def tracked(root: Path, before: int = 10, after: int = 30, **changes: Any) -> Tracked:
+    return track_compilation(outcome(root / "demo", before, after, **changes), root=root)
 
 
 def client_of(uri: str) -> Any:
@@ -109,30 +102,28 @@ def text(client: Any, run: str, path: str) -> str:
 def test_by_default_everything_is_kept_in_a_database_beside_the_artifacts(
     root: Path, tmp_path: Path
 ) -> None:
-    said: list[str] = []
-    tracker = compiled(MLflowTracker(root=root, say=said.append), outcome(root / "demo"))
-    assert said == []
+    logged = tracked(root)
     assert sorted(path.name for path in root.iterdir()) == ["demo", "mlartifacts", "mlflow.db"]
     assert list((tmp_path / "elsewhere").iterdir()) == []
     shown = f"mlflow ui --backend-store-uri 'sqlite:///{root}/mlflow.db'"
-    assert tracker.how_to_open.endswith(shown)
+    assert logged.how_to_open.endswith(shown)
 
 
 def test_a_compilation_is_a_run_and_each_candidate_a_run_inside_it(root: Path) -> None:
-    tracker = compiled(MLflowTracker(root=root), outcome(root / "demo"))
+    logged = tracked(root)
     client = client_of(f"sqlite:///{root}/mlflow.db")
     (whole,) = runs(client, "compile")
     nested = runs(client, "candidate")
-    assert (whole.info.run_id, whole.info.status) == (tracker.run_id, "FINISHED")
-    assert {run.data.tags["mlflow.parentRunId"] for run in nested} == {tracker.run_id}
+    assert (whole.info.run_id, whole.info.status) == (logged.run_id, "FINISHED")
+    assert {run.data.tags["mlflow.parentRunId"] for run in nested} == {logged.run_id}
     scores = {run.info.run_name: run.data.metrics["validation/score"] for run in nested}
     assert scores == {f"{i}: 2 demos for read": s for i, s in ((1, 40.0), (2, 55.0), (3, 50.0))}
-    best = client.get_metric_history(tracker.run_id, "candidates/best")
+    best = client.get_metric_history(logged.run_id, "candidates/best")
     assert [(point.step, point.value) for point in best] == [(1, 40.0), (2, 55.0), (3, 55.0)]
 
 
 def test_candidates_that_read_alike_can_be_told_apart_and_compared(root: Path) -> None:
-    compiled(MLflowTracker(root=root), outcome(root / "demo"))
+    tracked(root)
     client = client_of(f"sqlite:///{root}/mlflow.db")
     nested = runs(client, "candidate")
     assert len({run.data.params["read.instruction"] for run in nested}) == 3
@@ -142,38 +133,29 @@ def test_candidates_that_read_alike_can_be_told_apart_and_compared(root: Path) -
     assert "=== read ===\nRead on, 1.\n\n--- demo 1 ---\nquestion: Where?" in shown
 
 
-def test_a_compilation_that_was_killed_goes_on_in_the_run_it_has(root: Path) -> None:
-    made = outcome(root / "demo")
-    killed = MLflowTracker(root=root)
-    killed.start("bootstrap-rs", {**SETUP, "parameters": made.parameters, "data": made.data})
-    killed.candidate(made.candidates[0])
-    tracker = compiled(MLflowTracker(root=root), made)
-    client = client_of(f"sqlite:///{root}/mlflow.db")
-    assert killed.run_id == tracker.run_id
-    assert [run.info.status for run in runs(client, "compile")] == ["FINISHED"]
-    assert len(runs(client, "candidate")) == 3
-    scores = client.get_metric_history(tracker.run_id, "candidates/score")
-    assert [point.step for point in scores] == [1, 2, 3]
-    again = MLflowTracker(root=root)
-    again.start("bootstrap-rs", {**SETUP, "parameters": made.parameters, "data": made.data})
-    assert again.run_id != tracker.run_id
+def test_the_same_compilation_is_logged_once(root: Path) -> None:
+    first, second = tracked(root), tracked(root)
+    assert (first.is_new, second.is_new) == (True, False)
+    assert first.run_id == second.run_id
+    assert tracked(root, recipe="gepa").run_id != first.run_id
 
 
 def test_the_run_says_what_was_bought_with_what_and_on_which_data(root: Path) -> None:
-    tracker = compiled(MLflowTracker(root=root), outcome(root / "demo", failures=(2, 0)))
-    run = client_of(f"sqlite:///{root}/mlflow.db").get_run(tracker.run_id)
+    logged = tracked(root, failures=(2, 0))
+    run = client_of(f"sqlite:///{root}/mlflow.db").get_run(logged.run_id)
     metrics = run.data.metrics
     gained = (metrics["baseline/f1"], metrics["test/f1"], metrics["gain/f1"])
     assert gained == (25.0, 75.0, 50.0)
     assert metrics["test/f1_low"] < 75.0 < metrics["test/f1_high"]
     cost = [metrics[f"cost/{name}"] for name in ("calls", "tokens", "seconds")]
-    assert (cost, metrics["gain/p_value"]) == ([700, 90_000, 61.0], 0.001)
-    assert run.data.params == {
+    assert cost == [700, 90_000, 61.0] and metrics["gain/p_value"] < 0.001
+    expected = {
         "parameters.max_demos": "4", "recipe": "bootstrap-rs", "held_out": "test",
         "lm.task": "ga-dspy/extractive", "program": "graph-anchor", "seed": "0",
         "corpus": "c" * 64, "sampling.temperature": "0.0", "data.train.name": "train.json",
         "data.train.sha256": "a" * 64, "data.train.n": "150",
     }  # fmt: skip
+    assert expected.items() <= run.data.params.items()
     lost = {name: metrics[name] for name in ("asked", "failures_before", "failures_after")}
     assert lost == {"asked": 40, "failures_before": 2, "failures_after": 0}
 
@@ -181,27 +163,25 @@ def test_the_run_says_what_was_bought_with_what_and_on_which_data(root: Path) ->
 def test_the_run_holds_predictions_and_the_artifact(root: Path) -> None:
     import pandas as pd
 
-    tracker = compiled(MLflowTracker(root=root), outcome(root / "demo"))
-    client, run = client_of(f"sqlite:///{root}/mlflow.db"), str(tracker.run_id)
+    logged = tracked(root)
+    client, run = client_of(f"sqlite:///{root}/mlflow.db"), str(logged.run_id)
     table = pd.read_json(client.download_artifacts(run, "predictions.json"), orient="split")
-    assert len(table) == 40
-    assert table.query("f1_gained > 0")["answer_before"].unique().tolist() == ["Billings"]
+    assert table.query("f1 == 0")["answer"].tolist() == ["Billings"] * 10 and len(table) == 40
     for name in ("manifest.json", "program.json"):
         assert text(client, run, f"artifact/{name}") == (root / "demo" / name).read_text()
 
 
 def test_the_run_holds_the_figure_of_the_candidates_where_there_is_one(root: Path) -> None:
-    made = outcome(root / "demo")
-    made.figure.write_bytes(b"an image")
-    tracker = compiled(MLflowTracker(root=root), made)
-    files = [one.path for one in client_of(tracker.uri).list_artifacts(tracker.run_id)]
+    outcome(root / "demo").figure.write_bytes(b"an image")
+    logged = tracked(root)
+    files = [one.path for one in client_of(logged.uri).list_artifacts(logged.run_id)]
     assert "candidates.png" in files
 
 
 def test_prompts_are_versions_linked_to_the_run_and_the_same_program_makes_none(
     root: Path,
 ) -> None:
-    first = compiled(MLflowTracker(root=root), outcome(root / "demo"))
+    first = tracked(root)
     client = client_of(f"sqlite:///{root}/mlflow.db")
     (prompt,) = client.search_prompts()
     assert prompt.name == "demo.read"
@@ -209,7 +189,7 @@ def test_prompts_are_versions_linked_to_the_run_and_the_same_program_makes_none(
     assert shown == {1: (str(GIVEN), "as given"), 2: (str(NEW), "by bootstrap-rs: better")}
     linked = json.dumps([{"name": "demo.read", "version": "2"}])
     assert client.get_run(first.run_id).data.tags["mlflow.linkedPrompts"] == linked
-    compiled(MLflowTracker(root=root), outcome(root / "demo", recipe="gepa"))
+    tracked(root)
     assert len(versions(client)) == 2
 
 
@@ -218,30 +198,29 @@ def versions(client: Any) -> list[Any]:
 
 
 def test_a_program_that_is_as_it_was_given_becomes_no_version(root: Path) -> None:
-    same: dict[str, Any] = {"unchanged": True, "better": False, "prompts_after": {"read": GIVEN}}
-    tracker = compiled(MLflowTracker(root=root), outcome(root / "demo", **same))
+    logged = tracked(root, after=10, prompts_after={"read": GIVEN})
     client = client_of(f"sqlite:///{root}/mlflow.db")
-    assert tracker.place == "no version registered: the program is as it was given"
-    note = client.get_run(tracker.run_id).data.tags["mlflow.note.content"]
-    assert note.endswith(tracker.place)
+    assert logged.place == "no version registered: the program is as it was given"
+    note = client.get_run(logged.run_id).data.tags["mlflow.note.content"]
+    assert note.endswith(logged.place)
     assert list(client.search_registered_models()) == []
 
 
 def test_a_version_of_the_model_has_its_scores_and_says_how_it_is_served(root: Path) -> None:
-    tracker = compiled(MLflowTracker(root=root), outcome(root / "demo"))
+    logged = tracked(root)
     client = client_of(f"sqlite:///{root}/mlflow.db")
     assert (
-        tracker.place == "demo version 1: champion (no champion yet; better than its own baseline)"
+        logged.place == "demo version 1: champion (no champion yet; better than its own baseline)"
     )
     version = client.get_model_version("demo", "1")
-    assert "| after | 75.0 |" in version.description
+    assert "F1 25.0 → 75.0" in version.description
     assert "mlflow models serve -m models:/demo/1" in version.description
-    (model,) = client.get_run(tracker.run_id).outputs.model_outputs
+    (model,) = client.get_run(logged.run_id).outputs.model_outputs
     scores = {m.key: m.value for m in client.get_logged_model(model.model_id).metrics}
-    assert (scores["test/f1"], "baseline/f1" in scores) == (75.0, False)
+    assert (scores["test/f1"], scores["baseline/f1"]) == (75.0, 25.0)
 
 
-def test_no_secret_reaches_the_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_reaches_the_store(root: Path) -> None:
     made = outcome(
         root / "demo", parameters={"lm": {"api_key": KEY, "api_base": f"http://u:{KEY}@host/v1"}},
         stopped=f"the LM said: Authorization: Bearer {KEY}",
@@ -251,24 +230,11 @@ def test_no_secret_reaches_the_store(root: Path, monkeypatch: pytest.MonkeyPatch
     wrong = report(30).results[0].model_copy(update={"answer": None, "error": f"401 for {KEY}"})
     made = replace(made, after=made.after._replace(results=(wrong, *made.after.results[1:])))
     with dspy.context(lm=dspy.LM("openai/m", api_key=KEY)):
-        compiled(MLflowTracker(root=root), made)
-    monkeypatch.setenv("OTHER_API_KEY", KEY)
-    tracker = MLflowTracker(root=root)
-    tracker.start("again", {"note": KEY})
-    tracker.fail(ValueError(f"key {KEY} was refused"))
+        track_compilation(made, root=root)
     kept = [path for path in root.rglob("*") if path.is_file()]
     assert len(kept) > 10
     for secret in (KEY, "10.1.2.3"):
         assert [path for path in kept if secret.encode() in path.read_bytes()] == []
-
-
-def test_a_compilation_that_fails_says_so_in_its_run(root: Path) -> None:
-    tracker = MLflowTracker(root=root)
-    tracker.start("gepa", {})
-    tracker.fail(RuntimeError("the LM stopped answering"))
-    run = client_of(f"sqlite:///{root}/mlflow.db").get_run(tracker.run_id)
-    assert run.info.status == "FAILED"
-    assert run.data.tags["ga_dspy.error"] == "RuntimeError: the LM stopped answering"
 
 
 def test_mlflows_global_settings_are_left_as_they_were(root: Path) -> None:
@@ -277,8 +243,7 @@ def test_mlflows_global_settings_are_left_as_they_were(root: Path) -> None:
     mlflow.set_tracking_uri("sqlite:///of-the-app.db")
     before = dict(os.environ)
     try:
-        compiled(MLflowTracker("sqlite:///" + str(root / "mlflow.db"), root=root),
-                 outcome(root / "demo"))  # fmt: skip
+        track_compilation(outcome(root / "demo"), uri=f"sqlite:///{root}/mlflow.db", root=root)
         assert mlflow.get_tracking_uri() == "sqlite:///of-the-app.db"
         assert dict(os.environ) == before
         assert mlflow.active_run() is None
@@ -293,34 +258,26 @@ def test_a_server_that_accepts_and_never_answers_is_given_up(
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
-        said: list[str] = []
         uri = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-        tracker = MLflowTracker(uri, root=root, say=said.append)
-        tracker.start("gepa", {})
-    assert len(said) == 1
-    assert tracker.uri == f"sqlite:///{root}/mlflow.db"
-    assert client_of(f"sqlite:///{root}/mlflow.db").get_run(tracker.run_id).info.run_name == "gepa"
+        with pytest.raises(TrackingFailed, match=r"timed out|Timeout"):
+            track_compilation(outcome(root / "demo"), uri=uri, root=root)
 
 
-def test_where_the_local_store_is_broken_too_the_compilation_still_goes_on(root: Path) -> None:
+def test_a_file_that_is_no_store_is_named(root: Path) -> None:
     (root / "mlflow.db").write_bytes(b"this is no database")
-    said: list[str] = []
-    tracker = compiled(MLflowTracker(root=root, say=said.append), outcome(root / "demo"))
-    assert len(said) == 1
-    assert "nothing is tracked from here on" in said[0]
-    assert tracker.run_id is None
+    with pytest.raises(TrackingFailed, match=r"mlflow\.db failed"):
+        tracked(root)
 
 
 def test_the_alias_moves_to_a_program_that_beats_the_champion_and_to_no_other(root: Path) -> None:
     def registered(right: int, **changes: Any) -> str:
-        made = outcome(root / "demo", after=right, candidates=(), **changes)
-        return compiled(MLflowTracker(root=root), made).place
+        return tracked(root, after=right, candidates=(), **changes).place
 
     client = client_of(f"sqlite:///{root}/mlflow.db")
-    assert registered(12, better=False).startswith("demo version 1: not champion")
+    assert registered(12).startswith("demo version 1: not champion")
     assert client.get_registered_model("demo").aliases == {}
     assert registered(20).startswith("demo version 2: champion")
-    assert registered(15).startswith(
+    assert registered(15, before=0).startswith(
         "demo version 3: not champion (does not beat the champion: F1 -12.5 on 40 questions"
     )
     assert str(client.get_model_version_by_alias("demo", "champion").version) == "2"
@@ -335,7 +292,7 @@ def test_a_difference_that_chance_explains_does_not_make_a_champion() -> None:
 
 
 def test_a_program_that_is_significantly_worse_does_not_become_the_champion() -> None:
-    champion, reason = decide(outcome(Path(), after=10), report(30))
+    champion, reason = decide(outcome(Path(), before=0, after=10), report(30))
     assert float(reason.rpartition("p = ")[2]) < 0.001
     assert not champion
 
@@ -345,7 +302,7 @@ def test_a_program_that_is_significantly_worse_does_not_become_the_champion() ->
     [
         ({"questions_sha256": "other"}, "questions_sha256 was"),
         ({"lm": "weak/lm"}, 'lm was "weak/lm", is "none"'),
-        ({"corpus": "c" * 64}, "corpus was"),
+        ({"corpus": "d" * 64}, "corpus was"),
         ({"k": 3}, "k was 3"),
         ({"settings": {"as_published": True}}, "settings.as_published was true"),
         ({"sampling": {"temperature": 1.0}}, "sampling.temperature was 1.0"),
@@ -365,8 +322,8 @@ def test_programs_measured_under_other_conditions_are_not_compared(
     ("changes", "said"),
     [
         ({"held_out": "validation"}, "not measured on test questions"),
-        ({"better": False, "unchanged": True}, "unchanged: not better than its own baseline"),
-        ({"better": False}, "no better than before: not better than its own baseline"),
+        ({"prompts_after": {"read": GIVEN}, "failures": (0, 1)}, "unchanged: not better than its"),
+        ({"failures": (0, 1)}, "no better than before: not better than its own baseline"),
     ],
 )
 @pytest.mark.parametrize("reigning", [None, report(0)])

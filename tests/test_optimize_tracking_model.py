@@ -26,9 +26,8 @@ from ga_dspy import Passage, VanillaRAG
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.graphrag import GraphIndex, GraphRAG, build_graph
 from ga_dspy.optimize import compile, recipe
-from ga_dspy.optimize.mlflow_store import TrackingFailed
-from ga_dspy.optimize.registry import resolve
-from ga_dspy.optimize.tracking import MLflowTracker
+from ga_dspy.optimize.mlflow_store import TrackingFailed, resolve
+from ga_dspy.optimize.tracking import Tracked, track_compilation
 from ga_dspy.retrieval import Index
 from ga_dspy.testing import scripted_lm
 
@@ -55,14 +54,19 @@ def rows(name: str, n: int) -> list[dspy.Example]:
     ]
 
 
+def compiled(root: Path, lm: Any) -> Tracked:
+    outcome = compile(
+        VanillaRAG(Index.open(root / "index")), recipe("labeled", demos=2), rows("train", 2),
+        rows("validation", 2), test=rows("test", 8), out=root / "towns", threads=1, lm=lm,
+    )  # fmt: skip
+    uri = f"sqlite:///{root}/mlflow.db"
+    return track_compilation(outcome, uri=uri, root=root, index=root / "index")
+
+
 def made(root: Path) -> Path:
     """A folder with a compiled program, and a store in which it is the champion."""
-    index = Index.build([TOWN], root / "index", kind="sparse")
-    compile(
-        VanillaRAG(index), recipe("labeled", demos=2), rows("train", 2), rows("validation", 2),
-        test=rows("test", 8), out=root / "towns", threads=1, lm=scripted_lm(answered),
-        tracker=MLflowTracker(f"sqlite:///{root}/mlflow.db", root=root, index=root / "index"),
-    )  # fmt: skip
+    Index.build([TOWN], root / "index", kind="sparse")
+    compiled(root, scripted_lm(answered))
     return root
 
 
@@ -183,15 +187,8 @@ def test_a_compilation_that_is_replayed_registers_no_second_version(tmp_path: Pa
     from mlflow import MlflowClient
 
     made(tmp_path)
-    made_again = MLflowTracker(
-        f"sqlite:///{tmp_path}/mlflow.db", root=tmp_path, index=tmp_path / "index"
-    )
-    compile(
-        VanillaRAG(Index.open(tmp_path / "index")), recipe("labeled", demos=2), rows("train", 2),
-        rows("validation", 2), test=rows("test", 8), out=tmp_path / "towns", threads=1,
-        lm=scripted_lm([]), tracker=made_again,
-    )  # fmt: skip
-    assert made_again.place == "towns version 1: the same program, registered before"
+    again = compiled(tmp_path, scripted_lm([]))
+    assert not again.is_new and again.place == "logged before"
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     (version,) = MlflowClient(uri, uri).search_model_versions("name = 'towns'")
     assert "models:/towns/1 " in version.description
@@ -207,23 +204,19 @@ def graph_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def compiled_graph_rag(root: Path, tracker: MLflowTracker, lm: Any) -> None:
-    corpus = GraphIndex.open(root / "index", root / "graph")
-    compile(
-        GraphRAG(corpus), recipe("labeled", demos=2), rows("train", 2), rows("validation", 2),
-        test=rows("test", 8), out=root / "towns", threads=1, lm=lm, tracker=tracker,
-    )  # fmt: skip
-
-
 def test_a_program_over_a_graph_is_packed_with_it_and_answers_as_it_is_served(
     graph_world: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow
 
     root, uri = graph_world, f"sqlite:///{graph_world}/mlflow.db"
-    tracker = MLflowTracker(uri, root=root, index=root / "index", graph=root / "graph")
-    compiled_graph_rag(root, tracker, scripted_lm(answered))
-    assert "champion" in tracker.place
+    corpus = GraphIndex.open(root / "index", root / "graph")
+    outcome = compile(
+        GraphRAG(corpus), recipe("labeled", demos=2), rows("train", 2), rows("validation", 2),
+        test=rows("test", 8), out=root / "towns", threads=1, lm=scripted_lm(answered),
+    )  # fmt: skip
+    packed = {"index": root / "index", "graph": root / "graph"}
+    assert "champion" in track_compilation(outcome, uri=uri, root=root, **packed).place
     monkeypatch.setenv("GA_DSPY_LM", "openai/m")
     monkeypatch.setenv("GA_DSPY_API_BASE", endpoint)
     mlflow.set_tracking_uri(uri)
@@ -233,18 +226,6 @@ def test_a_program_over_a_graph_is_packed_with_it_and_answers_as_it_is_served(
     finally:
         mlflow.set_tracking_uri(None)
     assert row["answer"] == "Montana"
-
-
-def test_an_index_without_the_graph_that_is_searched_is_not_packed_and_nothing_is_asked(
-    graph_world: Path,
-) -> None:
-    calls: list[str] = []
-    lm = scripted_lm(lambda prompt: calls.append(prompt) or "")  # type: ignore[func-returns-value]
-    uri = f"sqlite:///{graph_world}/other.db"
-    tracker = MLflowTracker(uri, root=graph_world, index=graph_world / "index")
-    with pytest.raises(InputError, match="without the graph that the program searches"):
-        compiled_graph_rag(graph_world, tracker, lm)
-    assert not calls
 
 
 READING = """
@@ -260,7 +241,7 @@ def hook(event, arguments):
 sys.addaudithook(hook)
 import mlflow
 import ga_dspy
-from ga_dspy.optimize.registry import resolve
+from ga_dspy.optimize.mlflow_store import resolve
 from ga_dspy.retrieval import Index
 
 root, run = sys.argv[1:]
@@ -286,7 +267,9 @@ def test_no_pickle_is_read_on_any_way_to_a_program(store: str, root: Path) -> No
     (experiment,) = (e for e in client.search_experiments() if e.name == "ga-dspy")
     runs = client.search_runs([experiment.experiment_id], "tags.`ga_dspy.kind` = 'compile'")
     command = [sys.executable, "-c", READING, str(root), runs[0].info.run_id]
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": store}
+    environment = {
+        **os.environ, "MLFLOW_TRACKING_URI": store, "GA_DSPY_LM": "ga-dspy/extractive"
+    }  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.stdout == "[('fractions', 'Fraction')]\n", done.stdout + done.stderr
 
@@ -315,6 +298,14 @@ def test_the_model_states_what_it_takes_and_gives(loaded: Any) -> None:
     assert {"answer", "supported", "evidence"} <= set(metadata.signature.outputs.input_names())
 
 
+def test_a_model_calls_no_lm_that_its_artifact_names(
+    loaded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GA_DSPY_LM")
+    with pytest.raises(InputError, match=r"GA_DSPY_LM is not set.*compiled for ga-dspy/scripted"):
+        loaded.load_model("models:/towns@champion")
+
+
 def test_a_model_packed_without_an_index_says_where_to_name_one(
     loaded: Any, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,7 +315,10 @@ def test_a_model_packed_without_an_index_says_where_to_name_one(
     at = described.index("      index:\n")
     end = described.index("    cloudpickle_version")
     (bare / "MLmodel").write_text(described[:at] + described[end:])
-    with pytest.raises(GaDspyError, match="set GA_DSPY_INDEX to the folder of an index"):
+    config = bare / "artifacts" / "ga-dspy.toml"
+    lines = config.read_text().splitlines()
+    config.write_text("\n".join(line for line in lines if not line.startswith("index")))
+    with pytest.raises(GaDspyError, match="GA_DSPY_INDEX is not set"):
         loaded.load_model(str(bare))
     monkeypatch.setenv("GA_DSPY_INDEX", str(root / "index"))
     (row,) = loaded.load_model(str(bare)).predict([{"question": "Where is Red Lodge?"}])

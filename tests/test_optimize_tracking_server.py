@@ -19,9 +19,9 @@ import dspy
 import pytest
 
 from ga_dspy import Passage, VanillaRAG
-from ga_dspy.optimize import Candidate, Outcome, compile, recipe
-from ga_dspy.optimize.registry import resolve
-from ga_dspy.optimize.tracking import MLflowTracker
+from ga_dspy.optimize import compile, recipe
+from ga_dspy.optimize.mlflow_store import TrackingFailed, resolve
+from ga_dspy.optimize.tracking import Tracked, track_compilation
 from ga_dspy.testing import scripted_lm
 
 pytest.importorskip("mlflow")
@@ -94,7 +94,7 @@ def answered(prompt: str) -> dict[str, Any]:
     return {"verdict": "answered", "links": "[1]", "answer": "Montana" if shown else "Idaho"}
 
 
-def compiled(tracker: MLflowTracker, root: Path) -> Outcome:
+def compiled(uri: str, root: Path) -> Tracked:
     def rows(name: str, n: int) -> list[dspy.Example]:
         return [
             dspy.Example(
@@ -103,11 +103,12 @@ def compiled(tracker: MLflowTracker, root: Path) -> Outcome:
             for i in range(n)
         ]
 
-    return compile(
+    outcome = compile(
         VanillaRAG(lambda query, k: [TOWN]), recipe("labeled", demos=2), rows("train", 2),
         rows("validation", 2), test=rows("test", 8), out=root / "towns", threads=1,
-        lm=scripted_lm(answered), tracker=tracker,
+        lm=scripted_lm(answered),
     )  # fmt: skip
+    return track_compilation(outcome, uri=uri, root=root)
 
 
 def client_of(uri: str) -> Any:
@@ -117,45 +118,24 @@ def client_of(uri: str) -> Any:
 
 
 def test_a_server_takes_a_whole_compilation_over_http(server: Server, root: Path) -> None:
-    said: list[str] = []
-    tracker = MLflowTracker(server.uri, root=root, say=said.append)
-    outcome = compiled(tracker, root)
-    assert (outcome.verdict, said) == ("better", [])
+    tracked = compiled(server.uri, root)
     client = client_of(server.uri)
-    assert client.get_run(tracker.run_id).data.metrics["test/f1"] == 100.0
-    assert tracker.place.startswith("towns version 1: champion")
+    run = client.get_run(tracked.run_id)
+    assert (run.data.metrics["test/f1"], run.info.status) == (100.0, "FINISHED")
+    assert tracked.place.startswith("towns version 1: champion")
+    assert tracked.how_to_open.startswith(f"{server.uri}/#/experiments/")
     fetched = resolve("models:/towns@champion", tracking_uri=server.uri)
     assert (fetched / "program.json").read_bytes() == (root / "towns/program.json").read_bytes()
     assert any((server.home / "files").rglob("predictions.json"))
     assert not (root / "mlartifacts").exists()
 
 
-class Killer(MLflowTracker):
-    """Kills the server once the first candidate is in it."""
-
-    victim: Server
-
-    def candidate(self, c: Candidate) -> None:
-        super().candidate(c)
-        self.victim.kill()
-
-
-def test_a_server_killed_in_mid_compile_costs_the_compilation_nothing(
+def test_what_a_dead_server_did_not_take_is_logged_by_the_same_compilation_again(
     server: Server, root: Path
 ) -> None:
-    said: list[str] = []
-    tracker = Killer(server.uri, root=root, say=said.append)
-    tracker.victim = server
-    remote = tracker.run_id
-    outcome = compiled(tracker, root)
-    assert (outcome.verdict, outcome.after.f1) == ("better", 100.0)
-    (notice,) = said
-    assert "Connection refused" in notice
-    assert f"the compilation continues and is tracked in sqlite:///{root}/mlflow.db" in notice
-    client = client_of(f"sqlite:///{root}/mlflow.db")
-    kept = client.get_run(tracker.run_id)
-    assert (kept.info.status, kept.data.metrics["test/f1"]) == ("FINISHED", 100.0)
-    assert remote != tracker.run_id
-    scores = client.get_metric_history(tracker.run_id, "candidates/score")
-    assert [point.step for point in scores] == [c.number for c in outcome.candidates]
-    assert len(outcome.candidates) > 1
+    server.kill()
+    with pytest.raises(TrackingFailed, match=r"Connection refused"):
+        compiled(server.uri, root)
+    assert (root / "towns" / "manifest.json").is_file()
+    tracked = compiled(f"sqlite:///{root}/mlflow.db", root)
+    assert tracked.is_new and tracked.place.startswith("towns version 1: champion")

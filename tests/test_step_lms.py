@@ -149,7 +149,7 @@ def test_an_artifact_keeps_the_names_alone_and_the_command_line_gives_the_lms_ag
     program = GraphAnchor(Index.open(world.folder))
     program.answer.lm = dspy.LM("openai/gpt-4.1", api_base=world.big.url, api_key=KEY)
     folder = save(program, tmp_path / "artifact", lms={"task": "openai/gpt-4.1-nano"})
-    assert show(folder).manifest.predictor_lms["answer"].model == "openai/gpt-4.1"
+    assert show(folder).manifest.predictor_lms["answer"] == "openai/gpt-4.1"
     texts = "".join(path.read_text() for path in folder.iterdir())
     assert KEY not in texts and world.big.url not in texts
     asked = ("ask", QUESTION, "--artifact", folder)
@@ -170,7 +170,7 @@ def compiled(folder: Path, **steps: str) -> Path:
     program.answer.demos = [dspy.Example(question="Q", answer="A").with_inputs("question")]
     for step, name in steps.items():
         getattr(program, step).lm = dspy.LM(name)
-    return save(program, folder, recipe="bootstrap", lms={"task": "openai/qwen2.5-coder-1.5b"})
+    return save(program, folder, lms={"task": "openai/qwen2.5-coder-1.5b"})
 
 
 def warned(artifact: Path, caplog: pytest.LogCaptureFixture, *names: str) -> list[str]:
@@ -207,7 +207,7 @@ def test_a_program_as_it_ships_was_compiled_for_no_lm(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shipped = GraphAnchor(lambda query, k: [])
-    unchanged = save(shipped, tmp_path / "a", recipe="bootstrap", lms={"task": "openai/small"})
+    unchanged = save(shipped, tmp_path / "a", lms={"task": "openai/small"})
     assert not warned(unchanged, caplog, "openai/other")
     assert not warned(save(shipped, tmp_path / "b"), caplog, "openai/other")
 
@@ -310,7 +310,7 @@ def test_the_key_of_a_step_s_own_lm_stands_in_no_failure() -> None:
     assert KEY not in json.dumps(found.to_dict())
 
 
-def test_a_served_model_asks_the_lms_that_it_was_compiled_for_or_the_one_that_is_named(
+def test_a_served_model_asks_the_lms_that_its_environment_names(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mlflow")
@@ -318,22 +318,20 @@ def test_a_served_model_asks_the_lms_that_it_was_compiled_for_or_the_one_that_is
 
     from ga_dspy.optimize.served import ServedProgram
 
-    program = GraphAnchor(Index.open(world.folder))
-    program.answer.lm = dspy.LM("openai/big", temperature=0.3)
-    artifact = save(program, tmp_path / "artifact", lms={"task": "openai/small"})
-    files = {"artifact": str(artifact), "index": str(world.folder)}
-    context: Any = type("Context", (), {"artifacts": files})()
+    artifact = save(GraphAnchor(Index.open(world.folder)), tmp_path / "artifact")
+    config = artifact / "ga-dspy.toml"
+    config.write_text(f'artifact = "."\nindex = "{world.folder}"')
+    context: Any = type("Context", (), {"artifacts": {"config": str(config)}})()
     monkeypatch.setenv("GA_DSPY_API_BASE", world.small.url)
-    for named, expected in ((None, {"small": None, "big": 0.3}), ("openai/one", {"one": None})):
-        if named:
-            monkeypatch.setenv("GA_DSPY_LM", named)
+    both = "openai/small answer=openai/big"
+    for named, expected in ((both, {"small", "big"}), ("openai/one", {"one"})):
+        monkeypatch.setenv("GA_DSPY_LM", named)
         model = ServedProgram()
         model.load_context(context)
         world.small.requests.clear()
         with dspy.context(lm=None):
             assert model.predict(pandas.DataFrame({"question": [QUESTION]}))[0]["answer"]
-        asked = {body["model"]: body.get("temperature") for body in world.small.requests}
-        assert asked == expected
+        assert {body["model"] for body in world.small.requests} == expected
 
 
 def test_methods_of_other_steps_stand_in_one_table(index: Path, tmp_path: Path) -> None:

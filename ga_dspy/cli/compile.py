@@ -20,14 +20,14 @@ from ga_dspy.cli import choices
 from ga_dspy.cli.choices import BatchOptions, LMs
 from ga_dspy.cli.console import Advance, Console, repeat, show_progress
 from ga_dspy.cli.runs import summary_table, trace
-from ga_dspy.errors import InputError, install
+from ga_dspy.errors import InputError, install, need_package
 from ga_dspy.eval import load
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.optimize import RECIPES, Candidate, Caps, Estimate, Outcome, compile, recipe
 from ga_dspy.storage import write_whole
 
 if TYPE_CHECKING:
-    from ga_dspy.optimize.tracking import MLflowTracker
+    from ga_dspy.optimize.tracking import Tracked
 
 
 # --- compile
@@ -92,27 +92,28 @@ def compile_program(
     given = choices.choose_program(program, None, corpus, models, **of_program)
     caps, asked = Caps(max_calls, max_tokens, max_money), (*models.all, reflection, prompt, teacher)
     is_agreed = yes or all(lm is None or lm.model == EMBEDDED for lm in asked)
-    packed = (index, graph) if pack_index else (None, None)
-    tracker = None if no_track else _tracker(console, track, out, *packed)
+    if track:
+        need_package("mlflow", "optimize")
     with dspy.track_usage() as used, show_progress(console) as advance:
         lines = Lines(console, agreed=is_agreed, caps=caps, usage=used.usage_data, bar=advance)
         with repeat(lines.count, 1.0):
             outcome = compile(
                 given, chosen, questions.train, questions.validation, test=questions.test, out=out,
                 lm=models.lm, reflection_lm=reflection, prompt_lm=prompt, teacher_lm=teacher,
-                caps=caps, threads=threads, seed=seed, names=questions.names, tracker=tracker,
+                caps=caps, threads=threads, seed=seed, names=questions.names,
                 progress=lines.show, confirm=lines.confirm, keep=keep,
             )  # fmt: skip
     _summarise(console, outcome)
-    if tracker is not None and (how := tracker.how_to_open):
-        console.print(f"MLflow: {tracker.place}; {how}", soft_wrap=True)
     console.note_embedded_lm(*models.all)
-    if tracker is not None and tracker.run_id:
+    if not no_track:
+        packed = {"index": index, "graph": graph} if pack_index else {}
+        if (tracked := _track(console, outcome, track, packed)) is None or not tracked.is_new:
+            return
         with dspy.context(lm=models.lm):
             made = artifacts.load(outcome.artifact, retriever=corpus, lms=models.steps)
         trace(
             console, made, outcome.after, questions.test or questions.validation, models.lm,
-            uri=tracker.uri, run_id=tracker.run_id,
+            uri=tracked.uri, run_id=tracked.run_id,
         )  # fmt: skip
 
 
@@ -205,16 +206,24 @@ class Lines:
         )
 
 
-def _tracker(
-    console: Console, uri: str | None, out: Path, index: Path | None, graph: Path | None
-) -> MLflowTracker | None:
-    if find_spec("mlflow") is None and uri is None:
+def _track(
+    console: Console, outcome: Outcome, uri: str | None, packed: dict[str, Path | None]
+) -> Tracked | None:
+    """Log a compilation to MLflow; None where that failed."""
+    if find_spec("mlflow") is None:
         console.print(f"not tracked: mlflow is not installed; run: {install('optimize')}")
         return None
-    from ga_dspy.optimize.tracking import MLflowTracker
+    from ga_dspy.optimize.mlflow_store import TrackingFailed
+    from ga_dspy.optimize.tracking import track_compilation
 
-    root = out.absolute().parent
-    return MLflowTracker(uri, root=root, index=index, graph=graph, say=console.warn)
+    root = outcome.artifact.absolute().parent
+    try:
+        tracked = track_compilation(outcome, uri=uri, root=root, **packed)
+    except TrackingFailed as failure:
+        console.warn(f"not tracked: {failure}; the same command logs it, and pays no call twice")
+        return None
+    console.print(f"MLflow: {tracked.place}; {tracked.how_to_open}", soft_wrap=True)
+    return tracked
 
 
 def _summarise(console: Console, outcome: Outcome) -> None:
@@ -232,11 +241,12 @@ def _summarise(console: Console, outcome: Outcome) -> None:
             f"tokens per question, before {before['f1']:.1f} at {before['tokens_mean']:,.0f}; the "
             "program as given was written (--keep writes the compiled one)",
         )
+    spent = outcome.spent
     seen = "" if outcome.held_out == "test" else ", which the recipe has seen"
     console.print(
         f"{outcome.verdict} on {outcome.basis}{seen} (p = {outcome.p_value:.3g}); "
-        f"{outcome.calls:,} LM calls ({outcome.replayed:,} of them from an earlier run), "
-        f"{outcome.tokens:,} tokens, {_clock(outcome.seconds)}",
+        f"{spent.calls:,} LM calls ({spent.replayed:,} of them from an earlier run), "
+        f"{spent.tokens:,} tokens, {_clock(outcome.seconds)}",
         style="bold",
     )
     console.print(f"artifact: {outcome.artifact}")
@@ -317,9 +327,8 @@ def verify(path: ArtifactDir) -> None:
     Examples:
         ga-dspy artifact verify artifacts/mine
     """
-    problems, console = artifacts.verify(path), Console()
-    for problem in problems:
+    console = Console()
+    if problem := artifacts.verify(path):
         console.print(problem, style="red")
-    if problems:
         raise Exit(1)
     console.print(f"{path} is intact")

@@ -22,7 +22,7 @@ from rich.prompt import Prompt
 from typer import Option
 from typer.core import TyperCommand
 
-from ga_dspy.artifact.artifact import nothing
+from ga_dspy.artifact import nothing
 from ga_dspy.cli import choices
 from ga_dspy.cli.console import Console, columns, relative
 from ga_dspy.errors import InputError, nearest

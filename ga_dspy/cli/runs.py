@@ -15,7 +15,7 @@ from rich.table import Table
 from typer import Argument, Exit, Option
 
 from ga_dspy import viewer
-from ga_dspy.artifact.artifact import nothing
+from ga_dspy.artifact import nothing
 from ga_dspy.cli import choices
 from ga_dspy.cli.choices import Asking, BatchOptions, EvaluatingOptions, LMs
 from ga_dspy.cli.console import Console, columns, number, show_progress
@@ -153,10 +153,15 @@ def _track(
     uri: str, out: Path,
 ) -> Tracked | None:  # fmt: skip
     """Log a run to MLflow; if it is new there, with traces of the worst questions."""
+    from ga_dspy.optimize.mlflow_store import TrackingFailed
     from ga_dspy.optimize.tracking import track_evaluation
 
-    logged = track_evaluation(report, uri=uri, root=out.absolute().parent, say=console.warn)
-    if logged and logged.is_new:
+    try:
+        logged = track_evaluation(report, uri=uri, root=out.absolute().parent)
+    except TrackingFailed as failure:
+        console.warn(f"not tracked: {failure}; the same command logs it, and asks nothing again")
+        return None
+    if logged.is_new:
         trace(console, program, report, examples, lm, uri=logged.uri, run_id=logged.run_id)
     return logged
 

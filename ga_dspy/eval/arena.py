@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import dspy
 
 from ga_dspy.artifact import load as load_artifact
-from ga_dspy.artifact import show
-from ga_dspy.artifact.artifact import nothing
+from ga_dspy.artifact import nothing, show
 from ga_dspy.errors import InputError, check_names
 from ga_dspy.eval.datasets import load
 from ga_dspy.eval.methods import Method, methods

@@ -3,8 +3,7 @@
 A name here may move in any release of DSPy: this file is why pyproject.toml pins `dspy<3.5`.
 """
 
-# Parts of a prompt that are no text, such as images, stand in demos between these markers.
-from dspy.adapters.types.base_type import CUSTOM_TYPE_END_IDENTIFIER as CUSTOM_TYPE_END_IDENTIFIER
+# Parts of a prompt that are no text, such as images, stand in demos behind this marker.
 from dspy.adapters.types.base_type import (
     CUSTOM_TYPE_START_IDENTIFIER as CUSTOM_TYPE_START_IDENTIFIER,
 )

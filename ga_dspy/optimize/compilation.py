@@ -11,41 +11,40 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import dspy
 
-from ga_dspy.artifact import load, save
-from ga_dspy.artifact.artifact import nothing
+from ga_dspy.artifact import save
 from ga_dspy.errors import ArtifactError, InputError, RunAborted, listed, need_package
-from ga_dspy.eval import Protocol, Report, normalise, paired_test, protocol_of, run
+from ga_dspy.eval import Report, normalise, protocol_of, run
 from ga_dspy.eval.plots import plot_costs, save_plot
-from ga_dspy.eval.protocol import questions_digest
+from ga_dspy.eval.protocol import fingerprint, questions_digest
 from ga_dspy.eval.report import JOURNAL
 from ga_dspy.eval.result import Result, RunJournal
 from ga_dspy.lm.budget import BudgetExceeded, Caps, Spent
 from ga_dspy.lm.store import CallStore, Gate
-from ga_dspy.lm.wrapper import StepLMs, wrap_for_gate
+from ga_dspy.optimize import recipes
 from ga_dspy.optimize.demos import prompts, sanitise
-from ga_dspy.optimize.estimate import MARGIN, Declined, Estimate, check_prices, estimate, needed
 from ga_dspy.optimize.metric import DEMO_THRESHOLD, AnswerMetric
-from ga_dspy.optimize.recipes import Context, Examples, Recipe
-from ga_dspy.optimize.trials import Candidate, Outcome, Tracker, Trials, fingerprint, transplanted
+from ga_dspy.optimize.recipes import Estimate, Examples, Job, Recipe
+from ga_dspy.optimize.trials import Candidate, Outcome, Trials, transplanted
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.program import split_lms
 from ga_dspy.secrets import CleanStream, check_addresses
+from ga_dspy.storage import write_whole
 
 RUN = "run"
 """The folder, in the output folder, of everything but the artifact."""
 
 LEDGER, LOG, SUMMARY = "ledger.sqlite", "optimizer.log", "summary.json"
 _TOLERATED = 0.1  # share of the held-out questions that may fail
-_CLEANINGS = 4
 _NO_LIMIT = 1_000_000  # failures are counted by the baseline and the gate, not by DSPy
 
 
@@ -66,7 +65,6 @@ def compile(
     threads: int = 2,
     seed: int = 0,
     names: Mapping[str, str] | None = None,
-    tracker: Tracker | None = None,
     progress: Callable[[Candidate], None] | None = None,
     confirm: Callable[[Estimate], bool] | None = None,
     keep: bool = False,
@@ -101,225 +99,125 @@ def compile(
         threads: Questions asked in parallel.
         seed: Random seed, for optimizers that take one.
         names: A name for each question set ("train", "validation", "test"), such as its file.
-        tracker: Follows the compilation.
         progress: Called with each candidate.
         confirm: Called with the estimate before anything is spent; False stops the compilation.
         keep: Write the compiled program even if it is no better on the held-out questions; by
             default the program as given is written then.
 
     Raises:
-        InputError, MissingExtra: Something is missing, or a question is in two sets; found before
-            anything is spent. Or the caps leave nothing to try; the message names the smallest
-            that do.
-        Declined: `confirm` returned False.
+        InputError, MissingExtra: Something is missing, a question is in two sets, or `confirm`
+            returned False; nothing is spent. Or the caps leave nothing to try; the message names
+            the smallest that do.
         RunAborted: The program, as given or compiled, fails on more than a tenth of the held-out
             questions, or the LM stopped answering.
         InUse: Another compilation works in `out`.
     """
     bare, step_lms = split_lms(program)
+    given = {"train": train, "validation": validation, "test": test}
+    sets = {name: without_context(rows) for name, rows in given.items() if rows is not None}
     roles = {"task": lm or dspy.settings.lm, "reflection": reflection_lm, "prompt": prompt_lm}
     roles["teacher"] = teacher_lm
-    sets = {"train": without_context(train), "validation": without_context(validation)}
-    job = _Job(
+    job = Job(
         given=bare,
         step_lms=step_lms,
         recipe=recipe,
-        sets=sets if test is None else {**sets, "test": test},
+        sets=sets,
+        data=fingerprints(sets, names or {}),
         out=Path(out),
         lms={role: one for role, one in roles.items() if one is not None},
         caps=caps or Caps(),
         metric=metric or AnswerMetric.of(program),
         threads=threads,
         seed=seed,
-        names=names or {},
     )
     _check(job)
-    cost = _estimate(job)
+    cost = recipes.estimate(job.with_step_lms(bare), recipe, job.sets, job.lms)
     job.caps.check_enough(cost.least)
     if confirm is not None and not confirm(cost):
-        raise Declined(cost)
+        raise InputError(
+            f"compiling would take {cost}",
+            expected="a confirmation",
+            remedy="nothing was spent: confirm, choose a smaller recipe or fewer questions, or set "
+            "a cap",
+        )
     streams = sys.stdout, sys.stderr
 
     def announce(candidate: Candidate) -> None:
         # While the recipe runs, both streams lead to its log.
         with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
-            if tracker is not None:
-                tracker.candidate(candidate)
             if progress is not None:
                 progress(candidate)
 
     begun = time.monotonic()
     with CallStore(job.out / RUN / LEDGER, "compilation") as ledger:
-        if tracker is not None:
-            tracker.start(recipe.name, _setup(job))
-        try:
-            before, _ = _measure(job, ledger, job.given, "before")
-            baseline = ledger.spent
-            trials = Trials(job.given, job.sets["validation"], ledger, announce)
-            with _log_output(job):
-                found, stopped = _search(job, trials, baseline)
-                chosen, dropped, cut_short = _choose(job, trials, baseline, found)
-            stopped, after = stopped or cut_short, before
-            is_unchanged = fingerprint(chosen) == fingerprint(job.given)
-            if not is_unchanged:
-                after, cut_short = _measure(job, ledger, chosen, "after")
-                stopped = stopped or cut_short
-            ledger.wait()
-            compared = _compare(before, after)
-            rejected = None
-            if not (is_unchanged or keep or compared.gains):
-                # The program as it was given is written instead.
-                rejected, chosen, is_unchanged = _figures(compared.after), job.given, True
-                compared = compared._replace(after=compared.before)
-            outcome = Outcome(
-                recipe=recipe.name,
-                parameters=asdict(recipe),
-                before=compared.before,
-                after=compared.after,
-                held_out=job.held_out,
-                p_value=compared.p_value,
-                better=compared.is_better,
-                **ledger.spent._asdict(),
-                seconds=time.monotonic() - begun,
-                candidates=tuple(trials.candidates),
-                stopped=stopped,
-                prompts_before=prompts(job.given),
-                prompts_after=prompts(chosen),
-                dropped_demos=dropped,
-                data=fingerprints(job.sets, job.names),
-                lms={role: one.model for role, one in job.lms.items()},
-                artifact=job.out,
-                failures=compared.failures,
-                unchanged=is_unchanged,
-                rejected=rejected,
-            )
-            _write(job.with_step_lms(chosen), outcome, job.lms)
-        except BaseException as error:
-            if tracker is not None:
-                tracker.fail(error)
-            raise
-        if tracker is not None:
-            tracker.finish(outcome)
+        before, _ = _measure(job, ledger, job.given, "before")
+        baseline = ledger.spent
+        trials = Trials(job.given, job.sets["validation"], ledger, announce)
+        with _log_output(job):
+            found, stopped = _search(job, trials, baseline)
+            chosen, dropped, cut_short = _choose(job, trials, baseline, found)
+        stopped, after, rejected = stopped or cut_short, before, None
+        if is_changed := fingerprint(chosen) != fingerprint(job.given):
+            after, cut_short = _measure(job, ledger, chosen, "after")
+            stopped = stopped or cut_short
+        ledger.wait()
+        failures = len(_unanswered(before)), len(_unanswered(after))
+        before, after = _answered_by_both(before, after)
+        old, new = _figures(before), _figures(after)
+        is_gain = (new["f1"], -new["tokens"]) > (old["f1"], -old["tokens"])
+        if is_changed and not keep and not is_gain:
+            rejected, chosen, after = new, job.given, before
+        outcome = Outcome(
+            recipe=recipe.name,
+            parameters=asdict(recipe),
+            seed=seed,
+            data=job.data,
+            lms={role: one.model for role, one in job.lms.items()},
+            held_out=job.held_out,
+            before=before,
+            after=after,
+            failures=failures,
+            rejected=rejected,
+            candidates=tuple(trials.candidates),
+            prompts_before=prompts(job.given),
+            prompts_after=prompts(chosen),
+            dropped_demos=dropped,
+            stopped=stopped,
+            spent=ledger.spent,
+            seconds=round(time.monotonic() - begun, 1),
+            artifact=job.out,
+        )
+        _write(job.with_step_lms(chosen), outcome, job.lms)
     return outcome
 
 
-# --- What every phase works with
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A compilation as it was asked for.
-
-    The program has no LMs of its steps: optimizers remove or copy those. The task LM asks them.
-    """
-
-    given: MultiHopProgram
-    step_lms: Mapping[str, dspy.BaseLM]
-    recipe: Recipe
-    sets: Mapping[str, Examples]
-    out: Path
-    lms: Mapping[str, dspy.BaseLM]
-    caps: Caps
-    metric: AnswerMetric
-    threads: int
-    seed: int
-    names: Mapping[str, str]
-
-    @property
-    def held_out(self) -> str:
-        """The name of the set to measure on."""
-        return "test" if "test" in self.sets else "validation"
-
-    @property
-    def all_lms(self) -> list[dspy.BaseLM]:
-        """The LMs of roles and of steps."""
-        return [*self.lms.values(), *self.step_lms.values()]
-
-    def with_step_lms(self, program: MultiHopProgram) -> MultiHopProgram:
-        """Return a copy of a program with the LMs of its steps."""
-        copied: MultiHopProgram = program.deepcopy()
-        for name, predictor in copied.named_predictors():
-            predictor.lm = self.step_lms.get(name.partition(".")[0])
-        return copied
-
-    def protocol(self, program: MultiHopProgram) -> Protocol:
-        """Return what a measurement of a program is."""
-        return protocol_of(
-            self.with_step_lms(program),
-            self.sets[self.held_out],
-            name=type(program).__name__,
-            dataset=self.held_out,
-            source=self.names.get(self.held_out, self.held_out),
-            lm=self.lms["task"],
-        )
-
-    def lms_behind(self, gate: Gate) -> dict[str, dspy.BaseLM]:
-        """Return the LMs by role, each paying through a gate; the task LM asks those of steps."""
-        lms: dict[str, dspy.BaseLM] = {
-            role: wrap_for_gate(lm, gate, role) for role, lm in self.lms.items()
-        }
-        if self.step_lms:
-            steps = {step: wrap_for_gate(lm, gate, step) for step, lm in self.step_lms.items()}
-            lms["task"] = StepLMs(lms["task"], steps)
-        return lms
-
-
-def _check(job: _Job) -> None:
+def _check(job: Job) -> None:
     """Check what can be checked before an LM is called.
 
     Raises:
         InputError, MissingExtra: Something is missing, or does not go together.
     """
-    if "task" not in job.lms:
-        raise InputError(
-            "there is no task LM",
-            expected="the LM that the program is compiled for",
-            remedy="pass lm=…, or configure one (dspy.configure(lm=…))",
-        )
     check_addresses(*job.all_lms)
     check_sets(job.sets)
+    job.recipe.check(len(job.sets["train"]), job.lms)
     need_package("scipy", "search")
     job.given.check_ready()
     recipe = {"name": job.recipe.name, "parameters": asdict(job.recipe)}
-    data = fingerprints(job.sets, job.names)
-    if fault := _why_unsavable(job.given, recipe=recipe, lms=job.lms, data=data):
+    if fault := _why_unsavable(job.given, recipe=recipe, lms=job.lms, data=job.data):
         raise InputError(
             f"the program could not be saved when it is compiled: {fault}",
             expected="a program that is saved and loaded as the same one",
             remedy="put modules of your own into a subclass, in its __post_init__, and "
             "decorate it with ga_dspy.artifact.register",
         )
-    job.recipe.check(len(job.sets["train"]), reflection="reflection" in job.lms)
-    check_prices(job.all_lms, job.caps)
-
-
-def _estimate(job: _Job) -> Estimate:
-    sizes = {name: len(examples) for name, examples in job.sets.items()}
-    sizes["held out"] = sizes[job.held_out]
-    program = job.with_step_lms(job.given)
-    return estimate(program, job.recipe, sizes, job.sets["train"], job.lms)
-
-
-def _setup(job: _Job) -> dict[str, Any]:
-    """Return what decides the outcome, as JSON values; the same after a kill."""
-    return {
-        **job.protocol(job.given).model_dump(mode="json"),
-        "recipe": job.recipe.name,
-        "parameters": asdict(job.recipe),
-        "data": fingerprints(job.sets, job.names),
-        "held_out": job.held_out,
-        "lm": {role: lm.model for role, lm in job.lms.items()},
-        "caps": job.caps._asdict(),
-        "seed": job.seed,
-        "out": str(job.out.resolve()),
-    }
+    recipes.check_prices(job.all_lms, job.caps)
 
 
 # --- The phases: measure, search, choose, compare
 
 
 def _measure(
-    job: _Job, ledger: CallStore, program: MultiHopProgram, label: str
+    job: Job, ledger: CallStore, program: MultiHopProgram, label: str
 ) -> tuple[Report, str]:
     """Ask a program all held-out questions.
 
@@ -328,12 +226,20 @@ def _measure(
     Returns:
         The report, and the cap that cut it short, if one did.
     """
-    out, protocol = job.out / RUN / label, job.protocol(program)
+    out, questions = job.out / RUN / label, job.sets[job.held_out]
+    protocol = protocol_of(
+        job.with_step_lms(program),
+        questions,
+        name=type(program).__name__,
+        dataset=job.held_out,
+        source=job.data[job.held_out]["name"],
+        lm=job.lms["task"],
+    )
     # The ledger makes a resumed run free and counts its calls; a journal would hide them.
     shutil.rmtree(out, ignore_errors=True)
     gate = Gate(ledger, job.caps)
-    with suppress(BudgetExceeded), dspy.context(lm=job.lms_behind(gate)["task"]):
-        run(program, job.sets[job.held_out], out=out, protocol=protocol, threads=job.threads)
+    with suppress(BudgetExceeded), dspy.context(lm=job.behind(gate).lms["task"]):
+        run(program, questions, out=out, protocol=protocol, threads=job.threads)
     _check_answering(gate)
     with RunJournal(out / JOURNAL) as journal:
         results = tuple(journal.results().values())
@@ -356,7 +262,7 @@ def _measure(
     return report, gate.closed
 
 
-def _search(job: _Job, trials: Trials, baseline: Spent) -> tuple[MultiHopProgram | None, str]:
+def _search(job: Job, trials: Trials, baseline: Spent) -> tuple[MultiHopProgram | None, str]:
     """Let the recipe work within what choosing and the second measurement leave.
 
     Args:
@@ -368,14 +274,14 @@ def _search(job: _Job, trials: Trials, baseline: Spent) -> tuple[MultiHopProgram
         What the recipe found, if it finished, and the cap that stopped it, if one did.
     """
     measured, tried = len(job.sets[job.held_out]), len(job.sets["validation"])
-    job.caps.check_enough(baseline.times(needed(measured, tried, job.recipe) / measured))
-    reserve = baseline.times(MARGIN * (measured + tried) / measured)
+    job.caps.check_enough(baseline.times(recipes.needed(measured, tried, job.recipe) / measured))
+    reserve = baseline.times(recipes.MARGIN * (measured + tried) / measured)
     gate = Gate(trials.ledger, job.caps.less(reserve))
     found, stopped = None, ""
-    with _configured(job, trials, gate) as context:
+    with _watched(job, trials, gate) as paying:
         try:
-            context.score(job.given)
-            found = job.recipe.fit(job.given, context)
+            paying.score(job.given)
+            found = job.recipe.fit(paying, trials)
         except BudgetExceeded as stop:
             stopped = str(stop)
     _check_answering(gate)
@@ -384,36 +290,33 @@ def _search(job: _Job, trials: Trials, baseline: Spent) -> tuple[MultiHopProgram
 
 
 def _choose(
-    job: _Job, trials: Trials, baseline: Spent, found: MultiHopProgram | None
+    job: Job, trials: Trials, baseline: Spent, found: MultiHopProgram | None
 ) -> tuple[MultiHopProgram, tuple[str, ...], str]:
     """Choose the best program on the validation questions whose demos teach no fault.
 
     The program as given is one of the candidates, so a recipe that makes things worse changes
-    nothing. If a recipe was stopped, the candidate that looked best on some of the questions is
-    scored on all of them first.
+    nothing.
 
     Returns:
         The program, the demos removed from the candidates considered, and the cap that cut the
         choice short, if one did.
     """
-    gate = Gate(trials.ledger, job.caps.less(baseline.times(MARGIN)))
+    gate = Gate(trials.ledger, job.caps.less(baseline.times(recipes.MARGIN)))
     chosen, dropped = job.given, list[str]()
     # A gate that closes says which cap it was; the program as given is what is left.
-    with suppress(BudgetExceeded), _configured(job, trials, gate) as context:
-        if (candidate := found or trials.promising()) is not None:
-            context.score(transplanted(job.given, candidate))
-        for _ in range(_CLEANINGS):
-            if (best := trials.best()) is None:
-                break
-            clean, faults = sanitise(best.program, job.sets["train"], DEMO_THRESHOLD)
-            unsavable = "" if faults else _why_unsavable(best.program)
+    with suppress(BudgetExceeded), _watched(job, trials, gate) as paying:
+        if found is not None:
+            paying.score(transplanted(job.given, found))
+        while (best := trials.best()) is not None:
+            clean, faults = sanitise(best, job.sets["train"], DEMO_THRESHOLD)
+            unsavable = "" if faults else _why_unsavable(best)
             if not faults and not unsavable:
-                chosen = best.program
+                chosen = best
                 break
             dropped += faults or [f"all, because it cannot be saved: {unsavable}"]
             trials.discard(best)
             if faults:
-                context.score(clean)
+                paying.score(clean)
     cut_short = gate.closed
     gate.close("the choice is made")
     _check_answering(gate)
@@ -421,28 +324,20 @@ def _choose(
 
 
 @contextmanager
-def _configured(job: _Job, trials: Trials, gate: Gate) -> Iterator[Context]:
+def _watched(job: Job, trials: Trials, gate: Gate) -> Iterator[Job]:
     """Make the task LM, behind a gate, the default LM, and let the trials watch."""
-    lms = job.lms_behind(gate)
+    paying = job.behind(gate)
     with dspy.context(
-        lm=lms["task"],
+        lm=paying.lms["task"],
         callbacks=[*(dspy.settings.callbacks or []), trials],
         num_threads=job.threads,
         max_errors=_NO_LIMIT,
     ):
-        yield Context(
-            lms=lms,
-            metric=job.metric,
-            trials=trials,
-            train=job.sets["train"],
-            validation=job.sets["validation"],
-            threads=job.threads,
-            seed=job.seed,
-        )
+        yield paying
 
 
 @contextmanager
-def _log_output(job: _Job) -> Iterator[None]:
+def _log_output(job: Job) -> Iterator[None]:
     """Lead what DSPy's optimizers print to a file, without secrets."""
     with (
         (job.out / RUN / LOG).open("a", encoding="utf-8") as opened,
@@ -463,49 +358,22 @@ def _check_answering(gate: Gate) -> None:
         )
 
 
-class _Comparison(NamedTuple):
-    """Two reports on the questions that both programs answered.
-
-    Attributes:
-        before: The program as given.
-        after: The compiled program.
-        failures: How many questions had no answer, before and after.
-        p_value: Of the paired permutation test on F1, two-sided.
-        is_better: F1 is significantly higher, and no more questions failed.
-        gains: F1 is higher, or equal for fewer tokens.
-    """
-
-    before: Report
-    after: Report
-    failures: tuple[int, int]
-    p_value: float
-    is_better: bool
-    gains: bool
-
-
-def _compare(before: Report, after: Report) -> _Comparison:
-    failures = len(_unanswered(before)), len(_unanswered(after))
+def _answered_by_both(before: Report, after: Report) -> tuple[Report, Report]:
+    """Return two reports with the questions that both programs answered."""
     # A cap may have left some of the questions unasked too.
     lost = {r.id for report in (before, after) for r in _unanswered(report)}
     ids = {r.id for r in after.results} - lost
-    before, after = (
+    first, second = (
         report._replace(results=tuple(r for r in report.results if r.id in ids))
         for report in (before, after)
     )
-    paired, old, new = paired_test(after, before), _figures(before), _figures(after)
-    return _Comparison(
-        before=before,
-        after=after,
-        failures=failures,
-        p_value=paired.p_value,
-        is_better=paired.better and failures[1] <= failures[0],
-        gains=(new["f1"], -new["tokens"]) > (old["f1"], -old["tokens"]),
-    )
+    return first, second
 
 
 def _figures(report: Report) -> dict[str, float]:
-    """Return F1 and tokens a question."""
-    return {"f1": report.f1, "tokens": round(report.summary()["tokens_mean"] or 0, 1)}
+    """Return F1 and tokens per question."""
+    tokens = fmean(result.tokens or 0 for result in report.results)
+    return {"f1": report.f1, "tokens": round(tokens, 1)}
 
 
 def _unanswered(report: Report) -> list[Result]:
@@ -540,17 +408,19 @@ def check_sets(sets: Mapping[str, Examples]) -> None:
                 f"the {name} set is empty", expected="at least one question", remedy="pass some"
             )
     for (first, a), (second, b) in combinations(sets.items(), 2):
-        ids, texts = {e.get("id") for e in b} - {None, ""}, {normalise(e.question) for e in b}
-        by_id = [example.id for example in a if example.get("id") in ids]
-        by_text = [example.question for example in a if normalise(example.question) in texts]
-        if shared := by_id or by_text:
+        known = {key for example in b for key in _keys(example)}
+        if shared := [example.question for example in a if known & _keys(example)]:
             raise InputError(
-                f"{len(shared)} questions are in {first} and in {second}, by "
-                f"{'id' if by_id else 'text'}: {listed(map(repr, shared), 3)}",
-                expected="sets that share none",
-                remedy=f"take them out of {first}"
-                + (", or give each question an id of its own" if by_id else ""),
+                f"{len(shared)} questions are in {first} and in {second}, by id or by text: "
+                f"{listed(map(repr, shared), 3)}",
+                expected="sets that share none, with an id of its own for each question",
+                remedy=f"take them out of {first}",
             )
+
+
+def _keys(example: dspy.Example) -> set[str]:
+    """Return what a question is recognised by: its id, and its text."""
+    return {normalise(example.question), f"id: {example.get('id')}"} - {"id: ", "id: None"}
 
 
 def fingerprints(
@@ -558,12 +428,8 @@ def fingerprints(
 ) -> dict[str, dict[str, Any]]:
     """Return the digest, the size and the name of each set, by role."""
     return {
-        role: {
-            "sha256": questions_digest(examples),
-            "n": len(examples),
-            "name": names.get(role, role),
-        }
-        for role, examples in sets.items()
+        role: {"sha256": questions_digest(rows), "n": len(rows), "name": names.get(role, role)}
+        for role, rows in sets.items()
     }
 
 
@@ -571,34 +437,19 @@ def fingerprints(
 
 
 def _write(program: MultiHopProgram, outcome: Outcome, lms: Mapping[str, dspy.BaseLM]) -> None:
-    """Write the artifact and summary.json, each file atomically, then the figure."""
-    summary = outcome.summary()
-    fresh = outcome.artifact / RUN / "artifact"
+    """Write the artifact, summary.json and the figure."""
     save(
         program,
-        fresh,
+        outcome.artifact,
         recipe={"name": outcome.recipe, "parameters": outcome.parameters},
         lms={**outcome.lms, **lms},
         data=outcome.data,
-        scores={
-            "n": summary["n"],
-            "held_out": outcome.held_out,
-            "before": _scores(summary, "before"),
-            "after": _scores(summary, "after"),
-            "shortfall": outcome.shortfall,
-            "p_value": outcome.p_value,
-            "verdict": outcome.verdict,
-        },
-        cost={name: summary[name] for name in ("calls", "tokens", "money", "replayed", "seconds")},
+        scores=outcome.scores(),
+        cost=outcome.cost(),
         overwrite=True,
     )
-    text = json.dumps(summary, ensure_ascii=False, indent=2) + "\n"
-    (fresh / SUMMARY).write_text(text, encoding="utf-8")
-    # An artifact's folder is moved into place as a whole; this one has the run beside it, so its
-    # files are moved one by one. In between, the manifest's digest shows that they differ.
-    for file in sorted(fresh.iterdir()):
-        file.replace(outcome.artifact / file.name)
-    fresh.rmdir()
+    summary = json.dumps(outcome.summary(), ensure_ascii=False, indent=2)
+    write_whole(outcome.artifact / SUMMARY, summary + "\n")
     outcome.figure.unlink(missing_ok=True)  # of an earlier compilation
     if find_spec("matplotlib") and outcome.points:
         title, n = "Candidates: F1 against tokens per question", outcome.data["validation"]["n"]
@@ -607,18 +458,10 @@ def _write(program: MultiHopProgram, outcome: Outcome, lms: Mapping[str, dspy.Ba
 
 
 def _why_unsavable(program: MultiHopProgram, **about: Any) -> str:
-    """Return why a program cannot be saved and loaded; empty if it can."""
+    """Return why a program cannot be saved; empty if it can."""
     with TemporaryDirectory() as folder:
         try:
-            load(save(program, Path(folder) / "artifact", **about), retriever=nothing)
+            save(program, folder, **about)
         except ArtifactError as error:
             return str(error)
     return ""
-
-
-def _scores(summary: dict[str, Any], when: str) -> dict[str, Any]:
-    low, high = summary[f"ci95_{when}"]
-    return {
-        "f1": {"value": summary[f"f1_{when}"], "low": low, "high": high},
-        "em": {"value": summary[f"em_{when}"]},
-    }

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-import json
+import atexit
 import logging
 import os
-import re
+import shutil
+import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,17 +20,19 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
-from ga_dspy.errors import GaDspyError, MissingExtra
+from ga_dspy.artifact import FILES
+from ga_dspy.errors import GaDspyError, InputError, require
 from ga_dspy.secrets import secrets_in, secrets_of, without_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Param
 
 EXPERIMENT = "ga-dspy"
 ROOT = Path("artifacts")
 
 _URI = "MLFLOW_TRACKING_URI"
+_SQLITE = "sqlite:///"
+_DATABASES = (_SQLITE, "postgresql", "mysql", "mssql")
 _ENVIRONMENT = threading.RLock()  # the environment belongs to the whole process
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -62,74 +65,52 @@ class TrackingFailed(GaDspyError):
         )
 
 
-def local_uri(root: Path) -> str:
-    """Return the address of the store in `root`: a SQLite file."""
-    return f"sqlite:///{(root.resolve() / 'mlflow.db').as_posix()}"
-
-
 def store_uri(uri: str | None, root: Path) -> str:
     """Return the address given, else that of `MLFLOW_TRACKING_URI`, else the store in `root`."""
-    return uri or os.environ.get(_URI) or local_uri(root)
+    local = f"{_SQLITE}{(root.resolve() / 'mlflow.db').as_posix()}"
+    return uri or os.environ.get(_URI) or local
 
 
 @contextmanager
 def reaching(uri: str) -> Iterator[MlflowClient]:
-    """Give MLflow's client of a store and of its model registry.
+    """Point MLflow at a store and its model registry, and give its client.
 
     A dead server is given up after two attempts of ten seconds; settings that the user made in the
-    environment take precedence. MLflow's own log messages are silenced below warnings.
+    environment take precedence. MLflow's own log messages are silenced below warnings. MLflow
+    points where it did again at the end.
 
     Raises:
         TrackingFailed: The store failed: MLflow, the network, the database or the disk.
         MissingExtra: mlflow is not installed.
     """
-    log = logging.getLogger("mlflow")
-    level = log.level
-    with _environment(_SETTINGS):
+    with _ENVIRONMENT:
+        before, log = dict(os.environ), logging.getLogger("mlflow")
+        level = log.level
+        os.environ.update({**_SETTINGS, **before})
         try:
-            from mlflow import MlflowClient
-        except ImportError as error:
-            raise MissingExtra("mlflow", "optimize") from error
-        from mlflow.exceptions import MlflowException
-        from sqlalchemy.exc import SQLAlchemyError
+            mlflow = require("mlflow", "optimize")
+            from sqlalchemy.exc import SQLAlchemyError
 
-        log.setLevel(max(level, logging.WARNING))
-        try:
-            if uri.startswith("sqlite:///"):
-                Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-            yield MlflowClient(tracking_uri=uri, registry_uri=uri)
-        except (MlflowException, SQLAlchemyError, OSError) as error:
-            raise TrackingFailed(uri, error) from error
+            log.setLevel(max(level, logging.WARNING))
+            given = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
+            mlflow.set_tracking_uri(uri)
+            try:
+                if uri.startswith(_SQLITE):
+                    _file_of(uri).parent.mkdir(parents=True, exist_ok=True)
+                yield mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
+            except (mlflow.exceptions.MlflowException, SQLAlchemyError, OSError) as error:
+                raise TrackingFailed(uri, error) from error
+            finally:
+                mlflow.set_tracking_uri(None if given == before.get(_URI) else given)
         finally:
             log.setLevel(level)
-
-
-@contextmanager
-def pointed_at(uri: str) -> Iterator[None]:
-    """Point MLflow's process-wide tracking URI at a store, for functions that know no other one."""
-    import mlflow
-
-    in_environment = os.environ.get(_URI)
-    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
-    mlflow.set_tracking_uri(uri)
-    try:
-        yield
-    finally:
-        mlflow.set_tracking_uri(None if before == in_environment else before)
-        if in_environment is not None:
-            os.environ[_URI] = in_environment
-
-
-@contextmanager
-def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    with _ENVIRONMENT:
-        missing = {name: value for name, value in settings.items() if name not in os.environ}
-        os.environ.update(missing)
-        try:
-            yield
-        finally:
-            for name in missing:
+            for name in (*_SETTINGS, _URI):
                 os.environ.pop(name, None)
+            os.environ.update({n: before[n] for n in (*_SETTINGS, _URI) if n in before})
+
+
+def _file_of(uri: str) -> Path:
+    return Path(uri.removeprefix(_SQLITE)).resolve()
 
 
 def experiment_of(client: MlflowClient, uri: str, root: Path, name: str = EXPERIMENT) -> str:
@@ -142,21 +123,57 @@ def experiment_of(client: MlflowClient, uri: str, root: Path, name: str = EXPERI
         root: The folder of the local store.
         name: Its name.
     """
-    from mlflow.exceptions import MlflowException
-
-    files = None
-    if uri.startswith("sqlite:///"):
-        files = Path(uri.removeprefix("sqlite:///")).resolve().parent / "mlartifacts"
-    elif uri.startswith(("postgresql", "mysql", "mssql")):
-        files = root.resolve() / "mlartifacts"
-    try:
-        location = files.as_uri() if files else None
-        return str(client.create_experiment(name, artifact_location=location))
-    except MlflowException:
-        found = client.get_experiment_by_name(name)
-        if found is None:
-            raise
+    if (found := client.get_experiment_by_name(name)) is not None:
         return str(found.experiment_id)
+    location = None
+    if uri.startswith(_DATABASES):
+        folder = _file_of(uri).parent if uri.startswith(_SQLITE) else root.resolve()
+        location = (folder / "mlartifacts").as_uri()
+    return str(client.create_experiment(name, artifact_location=location))
+
+
+# --- From an address to a folder on this disk
+
+
+def resolve(uri: str, *, tracking_uri: str | None = None, root: Path = ROOT) -> Path:
+    """Download the artifact of a compiled program from MLflow.
+
+    It goes into a folder that is removed when the process ends. Nothing of it is executed or
+    unpickled.
+
+    Args:
+        uri: "models:/name@alias", "models:/name/3" or "runs:/id/artifact".
+        tracking_uri: The store; by default `MLFLOW_TRACKING_URI`, else `mlflow.db` in `root`.
+        root: The folder of the local store.
+
+    Returns:
+        A folder with manifest.json and program.json.
+
+    Raises:
+        InputError: There is no such model, alias, version, run or folder.
+        TrackingFailed: The store was not reached.
+        MissingExtra: mlflow is not installed.
+    """
+    store = store_uri(tracking_uri, root)
+    folder = uri if uri.startswith("runs:") else f"{uri}/artifacts"
+    target = tempfile.mkdtemp(prefix="ga-dspy-artifact-")
+    atexit.register(shutil.rmtree, target, ignore_errors=True)
+    with reaching(store) as client:
+        from mlflow.artifacts import download_artifacts
+        from mlflow.exceptions import MlflowException
+
+        try:
+            for file in FILES:
+                local = download_artifacts(artifact_uri=f"{folder}/{file}", dst_path=target)
+        except (MlflowException, OSError) as error:
+            models = ", ".join(model.name for model in client.search_registered_models())
+            raise InputError(
+                f"{without_password(store)} has no {uri} ({' '.join(str(error).split())})",
+                expected="models:/NAME@ALIAS, models:/NAME/VERSION or runs:/RUN_ID/artifact of a "
+                f"program that was compiled with tracking (there are: {models})",
+                remedy="correct the address, or name another store in MLFLOW_TRACKING_URI",
+            ) from error
+    return Path(local).parent
 
 
 # --- What is sent
@@ -197,32 +214,3 @@ def _clean_line(line: str, known: Collection[str]) -> str:
         return f"(withheld: {found.kind})"
     # Models emit lone surrogates (JSON can spell them); UTF-8 has none.
     return line.encode("utf-8", "replace").decode()
-
-
-def params_of(values: Mapping[str, object]) -> list[Param]:
-    """Return nested values as parameters of MLflow, by dotted name."""
-    from mlflow.entities import Param
-
-    params = []
-    for name, value in _flat(publishable(values)):
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        params.append(Param(re.sub(r"[^\w\-. /:]", "_", name)[:250], text))
-    return params
-
-
-def _flat(value: JsonValue, name: str = "") -> Iterator[tuple[str, JsonValue]]:
-    if isinstance(value, dict) and (value or not name):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{name}.{key}" if name else key)
-    else:
-        yield name, value
-
-
-def metrics_of(
-    values: Mapping[str, float | None], at: int, step: int = 0, model: str | None = None
-) -> list[Metric]:
-    """Return values as metrics of MLflow at a time in milliseconds; None is left out."""
-    from mlflow.entities import Metric
-
-    known = {name: value for name, value in values.items() if value is not None}
-    return [Metric(name, float(value), at, step, model) for name, value in known.items()]

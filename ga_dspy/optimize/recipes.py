@@ -7,23 +7,28 @@ instructions, and those whose LM reads what went wrong.
 
 from __future__ import annotations
 
-import functools
 import random
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar, NamedTuple
 
 import dspy
 import pydantic
-from dspy.utils import BaseCallback
 from pydantic import NonNegativeInt, PositiveInt
 
 from ga_dspy.errors import InputError, need_package
+from ga_dspy.lm.budget import NOTHING, Caps, Spent
+from ga_dspy.lm.dspy_private import model_info, rate
+from ga_dspy.lm.endpoints import EMBEDDED
+from ga_dspy.lm.store import Gate
+from ga_dspy.lm.wrapper import StepLMs, wrap_for_gate
 from ga_dspy.optimize.demos import labelled, shortened
 from ga_dspy.optimize.metric import DEMO_THRESHOLD, AnswerMetric
 from ga_dspy.optimize.trials import Trials
 from ga_dspy.programs import MultiHopProgram
+from ga_dspy.text import estimate_tokens
 
 Examples = Sequence[dspy.Example]
 
@@ -36,55 +41,6 @@ class Work(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Context:
-    """What a recipe works with.
-
-    Attributes:
-        lms: LMs by role: "task", the default LM while a recipe runs; "reflection", which reads
-            feedback and rewrites instructions; "prompt", which proposes instructions; "teacher",
-            whose runs of train questions become demos.
-        metric: Score and feedback.
-        trials: The programs scored so far.
-        train: Questions to learn from.
-        validation: Questions to choose by.
-        threads: Threads for evaluations.
-        seed: Random seed, for optimizers that take one.
-    """
-
-    lms: Mapping[str, dspy.BaseLM]
-    metric: AnswerMetric
-    trials: Trials
-    train: Examples
-    validation: Examples
-    threads: int
-    seed: int
-
-    @property
-    def proposer(self) -> dspy.BaseLM:
-        """The LM that proposes instructions; by default the task LM."""
-        return self.lms.get("prompt", self.lms["task"])
-
-    def compiled(self, optimizer: Any, program: MultiHopProgram, **given: Any) -> MultiHopProgram:
-        """Compile a program with one of DSPy's optimizers.
-
-        Demos show only the passages that they cite. A predictor for which it finds no demo keeps
-        those that it had.
-        """
-        made: MultiHopProgram = optimizer.compile(
-            program, **{"trainset": list(self.train), **given}
-        )
-        had = dict(program.named_predictors())
-        for name, predictor in made.named_predictors():
-            predictor.demos = [*map(shortened, predictor.demos)] or had[name].demos
-        return made
-
-    def score(self, program: MultiHopProgram) -> None:
-        """Score a program on all validation questions; the trials record it."""
-        questions = list(self.validation)
-        dspy.Evaluate(devset=questions, metric=self.metric, num_threads=self.threads)(program)
-
-
-@dataclass(frozen=True)
 class Recipe:
     """A way to compile a program: a small value with its settings.
 
@@ -94,27 +50,37 @@ class Recipe:
     Attributes:
         name: Its name on the command line.
         package: A package that it needs and the extra that installs it; empty for none.
+        roles: The roles of the LMs that it needs.
     """
 
     name: ClassVar[str] = ""
     package: ClassVar[tuple[str, ...]] = ()
+    roles: ClassVar[tuple[str, ...]] = ("task",)
 
     def least(self) -> int:
         """Return the fewest train questions; by default one for each demo."""
         return max(1, getattr(self, "demos", 1))
 
-    def check(self, train: int, *, reflection: bool) -> None:
+    def check(self, train: int, lms: Mapping[str, dspy.BaseLM]) -> None:
         """Check what the recipe needs: packages, LMs, question sets.
 
         Args:
             train: The number of train questions.
-            reflection: Whether there is a reflection LM.
+            lms: The LMs by role.
 
         Raises:
             MissingExtra, InputError: Something is missing.
         """
         if self.package:
             need_package(*self.package)
+        for role in self.roles:
+            if role not in lms:
+                option = "lm" if role == "task" else f"{role}_lm"
+                raise InputError(
+                    f"recipe {self.name} has no {role} LM",
+                    expected=f"one for each of: {', '.join(self.roles)}",
+                    remedy=f"pass {option}=… (on the command line --{option.replace('_', '-')})",
+                )
         if train < self.least():
             raise InputError(
                 f"recipe {self.name} was given {train} train questions",
@@ -126,9 +92,89 @@ class Recipe:
         """Return about how much the recipe does."""
         raise TypeError(f"{type(self).__name__} must implement work(train, validation, predictors)")
 
-    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+    def fit(self, job: Job, trials: Trials) -> MultiHopProgram:
         """Compile; the given program is not changed."""
-        raise TypeError(f"{type(self).__name__} must implement fit(program, context)")
+        raise TypeError(f"{type(self).__name__} must implement fit(job, trials)")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A compilation as it was asked for, and what its recipe works with.
+
+    The program has no LMs of its steps: optimizers remove or copy those. The task LM asks them.
+
+    Attributes:
+        given: The program; optimizers get it, and do not change it.
+        step_lms: The LMs that its steps have of their own.
+        recipe: How to compile.
+        sets: The questions: "train" to learn from, "validation" to choose by, and perhaps "test".
+        data: Digest, size and name of each set.
+        out: The folder of the artifact.
+        lms: LMs by role: "task", the default LM while a recipe runs; "reflection", which reads
+            feedback and rewrites instructions; "prompt", which proposes instructions; "teacher",
+            whose runs of train questions become demos.
+        caps: The most that may be spent.
+        metric: Score and feedback.
+        threads: Threads for evaluations.
+        seed: Random seed, for optimizers that take one.
+    """
+
+    given: MultiHopProgram
+    step_lms: Mapping[str, dspy.BaseLM]
+    recipe: Recipe
+    sets: Mapping[str, Examples]
+    data: dict[str, dict[str, Any]]
+    out: Path
+    lms: Mapping[str, dspy.BaseLM]
+    caps: Caps
+    metric: AnswerMetric
+    threads: int
+    seed: int
+
+    @property
+    def held_out(self) -> str:
+        """The name of the set to measure on."""
+        return "test" if "test" in self.sets else "validation"
+
+    @property
+    def all_lms(self) -> list[dspy.BaseLM]:
+        """The LMs of roles and of steps."""
+        return [*self.lms.values(), *self.step_lms.values()]
+
+    def with_step_lms(self, program: MultiHopProgram) -> MultiHopProgram:
+        """Return a copy of a program with the LMs of its steps."""
+        copied: MultiHopProgram = program.deepcopy()
+        for name, predictor in copied.named_predictors():
+            predictor.lm = self.step_lms.get(name.partition(".")[0])
+        return copied
+
+    def behind(self, gate: Gate) -> Job:
+        """Return the job with LMs that pay through a gate; the task LM asks those of steps."""
+        lms: dict[str, dspy.BaseLM] = {
+            role: wrap_for_gate(lm, gate, role) for role, lm in self.lms.items()
+        }
+        if self.step_lms:
+            steps = {step: wrap_for_gate(lm, gate, step) for step, lm in self.step_lms.items()}
+            lms["task"] = StepLMs(lms["task"], steps)
+        return replace(self, lms=lms)
+
+    def compiled(self, optimizer: Any, **given: Any) -> MultiHopProgram:
+        """Compile the program with one of DSPy's optimizers.
+
+        Demos show only the passages that they cite. A predictor for which it finds no demo keeps
+        those that it had.
+        """
+        rows = list(self.sets["train"])
+        made: MultiHopProgram = optimizer.compile(self.given, **{"trainset": rows, **given})
+        had = dict(self.given.named_predictors())
+        for name, predictor in made.named_predictors():
+            predictor.demos = [*map(shortened, predictor.demos)] or had[name].demos
+        return made
+
+    def score(self, program: MultiHopProgram) -> None:
+        """Score a program on all validation questions; the trials record it."""
+        rows = list(self.sets["validation"])
+        dspy.Evaluate(devset=rows, metric=self.metric, num_threads=self.threads)(program)
 
 
 _settings = pydantic.dataclasses.dataclass(frozen=True, config={"strict": True, "extra": "forbid"})
@@ -154,74 +200,58 @@ class LabeledFewShot(Recipe):
         """Return the work: the validation questions once."""
         return Work(validation)
 
-    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+    def fit(self, job: Job, trials: Trials) -> MultiHopProgram:
         """Draw the rows."""
-        rows = random.Random(context.seed).sample(list(context.train), self.demos)
-        return labelled(program, rows)
-
-
-@_settings
-class BootstrapFewShot(Recipe):
-    """Demos from the program's own traces of train questions that it answered well.
-
-    Attributes:
-        demos: The maximum for a predictor.
-        rounds: Attempts at a question, the second and later ones at temperature 1.
-    """
-
-    demos: PositiveInt = 4
-    rounds: PositiveInt = 1
-    name: ClassVar[str] = "bootstrap"
-
-    def work(self, train: int, validation: int, predictors: int) -> Work:
-        """Return the work: train questions until there are enough demos, then validation."""
-        return Work(min(train, 3 * self.demos) * self.rounds + validation)
-
-    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
-        """Collect traces in the order of the questions."""
-        found = dspy.BootstrapFewShot(**_demos(context, self.demos), max_rounds=self.rounds)
-        return context.compiled(found, program, teacher=program.as_teacher())
+        rows = random.Random(job.seed).sample(list(job.sets["train"]), self.demos)
+        return labelled(job.given, rows)
 
 
 @_settings
 class BootstrapRandomSearch(Recipe):
-    """Several bootstraps over shuffled questions; the one that scores best is kept.
+    """Demos from the program's own traces of train questions that it answered well.
+
+    Several sets are collected, from shuffled questions; the one that scores best is kept.
 
     Attributes:
         candidates: Demo sets to try, besides the one in the order of the questions.
         demos: The maximum for a predictor; each set has its own number, from 1.
-        rounds: Attempts at a question.
     """
 
-    candidates: PositiveInt = 8
+    candidates: NonNegativeInt = 8
     demos: PositiveInt = 4
-    rounds: PositiveInt = 1
     name: ClassVar[str] = "bootstrap-rs"
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
         """Return the work: for each set some train questions and all validation questions."""
-        one = min(train, 3 * self.demos) * self.rounds + validation
-        return Work((self.candidates + 1) * one)
+        return Work((self.candidates + 1) * (min(train, 3 * self.demos) + validation))
 
-    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+    def fit(self, job: Job, trials: Trials) -> MultiHopProgram:
         """Bootstrap and score, set by set."""
         for number in range(self.candidates + 1):
-            rows, most, draw = list(context.train), self.demos, random.Random(context.seed + number)
+            rows, most = list(job.sets["train"]), self.demos
+            draw = random.Random(job.seed + number)
             if number:
                 draw.shuffle(rows)
                 most = draw.randint(1, self.demos)
-            found = dspy.BootstrapFewShot(**_demos(context, most), max_rounds=self.rounds)
-            teacher = program.as_teacher()
-            context.score(context.compiled(found, program, teacher=teacher, trainset=rows))
-        best = context.trials.best()
-        return best.program if best else program
+            optimizer = dspy.BootstrapFewShot(**_demos(job, most))
+            teacher = job.given.as_teacher()
+            job.score(job.compiled(optimizer, teacher=teacher, trainset=rows))
+        return trials.best() or job.given
 
 
-def _demos(context: Context, maximum: int) -> dict[str, Any]:
+@_settings
+class BootstrapFewShot(BootstrapRandomSearch):
+    """The same with one set of demos, in the order of the questions."""
+
+    candidates: NonNegativeInt = 0
+    name: ClassVar[str] = "bootstrap"
+
+
+def _demos(job: Job, maximum: int) -> dict[str, Any]:
     """Return DSPy's settings for demos: from well-answered questions only, and no bare rows."""
-    teacher = context.lms.get("teacher")
+    teacher = job.lms.get("teacher")
     return {
-        "metric": context.metric,
+        "metric": job.metric,
         "metric_threshold": DEMO_THRESHOLD,
         "max_bootstrapped_demos": maximum,
         "max_labeled_demos": 0,
@@ -230,6 +260,8 @@ def _demos(context: Context, maximum: int) -> dict[str, Any]:
 
 
 # --- Instructions, with demos, by proposing and scoring
+
+_MINIBATCH = 35  # validation questions per trial; every fifth trial the best one is scored on all
 
 
 @_settings
@@ -240,14 +272,11 @@ class MIPROv2(Recipe):
         candidates: Instructions, and demo sets, to choose from.
         trials: Combinations to score.
         demos: The maximum for a predictor; 0 for instructions alone.
-        minibatch: Validation questions per trial, if there are more; every fifth trial the best
-            combination is scored on all.
     """
 
     candidates: PositiveInt = 4
     trials: PositiveInt = 8
     demos: NonNegativeInt = 3
-    minibatch: PositiveInt = 35
     name: ClassVar[str] = "miprov2"
     package: ClassVar[tuple[str, ...]] = ("optuna", "optimize")
 
@@ -257,31 +286,30 @@ class MIPROv2(Recipe):
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
         """Return the work: demo sets, then trials with full evaluations between them."""
-        some = min(self.minibatch, validation)
+        some = min(_MINIBATCH, validation)
         full = 0 if some == validation else 2 + self.trials // 5
         sets = self.candidates * min(train, 3 * self.demos)
         asked = sets + self.trials * some + (full + 1) * validation
         return Work(asked, 3 + predictors * (self.candidates + 3))
 
-    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+    def fit(self, job: Job, trials: Trials) -> MultiHopProgram:
         """Bootstrap, propose, search."""
         search = dspy.MIPROv2(
-            **_demos(context, self.demos),
-            prompt_model=context.proposer,
-            task_model=context.lms["task"],
+            **_demos(job, self.demos),
+            prompt_model=job.lms.get("prompt", job.lms["task"]),
+            task_model=job.lms["task"],
             auto=None,
             num_candidates=self.candidates,
-            num_threads=context.threads,
-            seed=context.seed,
+            num_threads=job.threads,
+            seed=job.seed,
         )
-        return context.compiled(
+        return job.compiled(
             search,
-            program,
-            teacher=program.as_teacher(),
-            valset=list(context.validation),
+            teacher=job.given.as_teacher(),
+            valset=list(job.sets["validation"]),
             num_trials=self.trials,
-            minibatch=self.minibatch < len(context.validation),
-            minibatch_size=min(self.minibatch, len(context.validation)),
+            minibatch=len(job.sets["validation"]) > _MINIBATCH,
+            minibatch_size=min(_MINIBATCH, len(job.sets["validation"])),
         )
 
 
@@ -315,54 +343,18 @@ class SIMBA(Recipe):
         asked = self.steps * each + (self.candidates + 1) * train + validation
         return Work(asked, self.steps * (self.candidates + 1) // 2)
 
-    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+    def fit(self, job: Job, trials: Trials) -> MultiHopProgram:
         """Sample, compare, improve."""
-        watch = _Watch(context, self.batch)
         simba = dspy.SIMBA(
-            metric=watch.metric,
+            metric=job.metric,
             bsize=self.batch,
             num_candidates=self.candidates,
             max_steps=self.steps,
             max_demos=self.demos,
-            prompt_model=context.proposer,
-            num_threads=context.threads,
+            prompt_model=job.lms.get("prompt", job.lms["task"]),
+            num_threads=job.threads,
         )
-        # SIMBA takes any trace above the tenth percentile of its batch: an F1 of 0.1 may be.
-        simba.strategies = [_gated(s) for s in simba.strategies]
-        with dspy.context(callbacks=[*(dspy.settings.callbacks or []), watch]):
-            return context.compiled(simba, program, seed=context.seed)
-
-
-class _Watch(BaseCallback):
-    """Records which program got which score, because SIMBA scores without Evaluate."""
-
-    def __init__(self, context: Context, batch: int) -> None:
-        self._context, self._batch = context, batch
-        self._last: dict[int, Any] = {}
-
-    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Record which program this thread runs."""
-        if isinstance(instance, MultiHopProgram):
-            self._last[threading.get_ident()] = instance
-
-    def metric(self, gold: dspy.Example, pred: Any, trace: Any = None) -> dspy.Prediction:
-        """Score a prediction; called in the thread that ran the program, right after it."""
-        result = self._context.metric(gold, pred, trace)
-        program = self._last.get(threading.get_ident())
-        if program is not None:
-            self._context.trials.note(program, gold.question, 100 * float(result), self._batch)
-        return result
-
-
-def _gated(strategy: Callable[..., bool]) -> Callable[..., bool]:
-    if not strategy.__name__.startswith("append_a_demo"):
-        return strategy
-
-    @functools.wraps(strategy)
-    def gated(bucket: list[dict[str, Any]], system: Any, **kwargs: Any) -> bool:
-        return float(bucket[0]["score"]) >= DEMO_THRESHOLD and strategy(bucket, system, **kwargs)
-
-    return gated
+        return job.compiled(simba, seed=job.seed)
 
 
 @_settings
@@ -372,51 +364,39 @@ class GEPA(Recipe):
     Attributes:
         evaluations: The maximum of program runs; None for twelve times the validation questions.
         minibatch: Train questions per reflection.
-        merge: Whether to merge programs that are best at different questions.
     """
 
     evaluations: PositiveInt | None = None
     minibatch: PositiveInt = 3
-    merge: bool = True
     name: ClassVar[str] = "gepa"
     package: ClassVar[tuple[str, ...]] = ("gepa", "optimize")
+    roles: ClassVar[tuple[str, ...]] = ("task", "reflection")
 
     def least(self) -> int:
         """Return the size of a minibatch."""
         return self.minibatch
-
-    def check(self, train: int, *, reflection: bool) -> None:
-        """Check also for a reflection LM."""
-        if not reflection:
-            raise InputError(
-                f"recipe {self.name} has no reflection LM",
-                expected="one that reads the faults and rewrites instructions",
-                remedy="pass reflection_lm=… (on the command line --reflection-lm MODEL)",
-            )
-        super().check(train, reflection=reflection)
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
         """Return the work: all runs allowed, and a reflection for about every two minibatches."""
         runs = self._runs(validation)
         return Work(runs, max(1, runs // (4 * self.minibatch)))
 
-    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+    def fit(self, job: Job, trials: Trials) -> MultiHopProgram:
         """Run, reflect, keep what helps.
 
         No `log_dir` is given: GEPA would pickle its state there. The ledger has the finished
         calls, and a second run repeats the first one from there.
         """
         gepa = dspy.GEPA(
-            metric=context.metric,
-            max_metric_calls=self._runs(len(context.validation)),
+            metric=job.metric,
+            max_metric_calls=self._runs(len(job.sets["validation"])),
             reflection_minibatch_size=self.minibatch,
-            reflection_lm=context.lms["reflection"],
-            use_merge=self.merge,
-            num_threads=context.threads,
+            reflection_lm=job.lms["reflection"],
+            num_threads=job.threads,
             warn_on_score_mismatch=False,
-            seed=context.seed,
+            seed=job.seed,
         )
-        return context.compiled(gepa, program, valset=list(context.validation))
+        return job.compiled(gepa, valset=list(job.sets["validation"]))
 
     def _runs(self, validation: int) -> int:
         return 12 * validation if self.evaluations is None else self.evaluations
@@ -442,7 +422,7 @@ def recipe(name: str | None = None, *, reflection: bool = False, **settings: Any
         InputError: There is no such recipe, it has no such setting, or a value is invalid.
 
     >>> recipe("bootstrap", demos=2)
-    BootstrapFewShot(demos=2, rounds=1)
+    BootstrapFewShot(candidates=0, demos=2)
     """
     chosen = name or (GEPA.name if reflection else BootstrapRandomSearch.name)
     if chosen not in RECIPES:
@@ -461,3 +441,145 @@ def recipe(name: str | None = None, *, reflection: bool = False, **settings: Any
             expected=f"settings such as those of {RECIPES[chosen]()}",
             remedy="leave it out for the default",
         ) from error
+
+
+# --- The expected cost of a compilation, before anything is spent
+
+MARGIN = 1.5
+"""Demos make prompts longer, and an answer may take more steps."""
+
+_SAMPLES = 3
+_FRAME = 400  # tokens of field names and descriptions, the graph, and the completion
+_COMPLETION = 150
+_PROPOSAL = 3_000
+
+
+class Estimate(NamedTuple):
+    """About what a compilation costs; repeated calls, which are free, are counted too.
+
+    Attributes:
+        questions: Runs of the program, including both runs on the held-out questions.
+        calls: LM calls.
+        tokens: Prompt and completion tokens.
+        money: US dollars; None if an LM has no known price.
+        measuring: The part reserved for measuring before and after.
+        least: The smallest caps under which a candidate can be tried.
+    """
+
+    questions: int
+    calls: int
+    tokens: int
+    money: float | None
+    measuring: Spent = NOTHING
+    least: Spent = NOTHING
+
+    def __str__(self) -> str:
+        """Return one line for a person."""
+        price = "price unknown" if self.money is None else f"${self.money:,.2f}"
+        return (
+            f"about {self.calls:,} LM calls, {self.tokens:,} tokens, {price} "
+            f"({self.questions:,} runs of the program)"
+        )
+
+
+def estimate(
+    program: MultiHopProgram,
+    recipe: Recipe,
+    sets: Mapping[str, Examples],
+    lms: Mapping[str, dspy.BaseLM],
+) -> Estimate:
+    """Estimate the cost from the recipe's work and the passages of a few questions.
+
+    Args:
+        program: The program that is compiled.
+        recipe: The recipe.
+        sets: The question sets: "train", "validation", and "test" if there is one. For a few train
+            questions passages are searched; no LM is called.
+        lms: The LMs by role, including "task". Predictors with LMs of their own are assumed to
+            call them as often as the others.
+    """
+    train, validation = len(sets["train"]), len(sets["validation"])
+    held_out = len(sets.get("test", sets["validation"]))
+    work = recipe.work(train, validation, len(program.predictors()))
+    # A typical question needs half of the steps it may have, then the answer.
+    settings = program.settings()
+    each = 2 if settings.get("as_published") and settings.get("index") else 1
+    asked = (int(settings.get("max_steps", 0)) + 1) // 2 * each + 1
+    tried, measured = (work.questions + validation) * asked, 2 * held_out * asked
+    demos, prompt = 1 + getattr(recipe, "demos", 0) / 2, _prompt_tokens(program, sets["train"])
+    tokens = int(tried * prompt * demos + measured * prompt * (1 + demos) / 2)
+    answering = [predictor.lm or lms["task"] for predictor in program.predictors()]
+    completion = (tried + measured) * _COMPLETION
+    proposed = work.proposals * _PROPOSAL / 2
+    running = _cost(answering, tokens - completion, completion)
+    proposer = lms.get("reflection") or lms.get("prompt") or lms["task"]
+    proposing = _cost([proposer], proposed, proposed)
+    one = _cost(answering, asked * (prompt - _COMPLETION), asked * _COMPLETION)
+    question = Spent(asked, asked * prompt, one)
+    return Estimate(
+        questions=work.questions + validation + 2 * held_out,
+        calls=tried + measured + work.proposals,
+        tokens=tokens + work.proposals * _PROPOSAL,
+        money=None if running is None or proposing is None else running + proposing,
+        measuring=question.times(held_out + MARGIN * (held_out + validation)),
+        least=question.times(needed(held_out, validation, recipe)),
+    )
+
+
+def needed(held_out: int, validation: int, recipe: Recipe) -> float:
+    """Return how many questions must be paid for to try and measure a first candidate.
+
+    The program as given is scored on both sets, then the recipe asks its fewest questions and
+    scores a candidate; the cost of scoring one on both sets is reserved.
+    """
+    return (1 + MARGIN) * (held_out + validation) + recipe.least() + MARGIN * validation
+
+
+def _prompt_tokens(program: MultiHopProgram, samples: Sequence[dspy.Example]) -> int:
+    """Return the tokens of a typical call without demos."""
+    asked, predictors = samples[:_SAMPLES], program.predictors()
+    passages = sum(
+        estimate_tokens(passage.content)
+        for example in asked
+        for passage in program.retriever(example.question, program.k)
+    )
+    instructions = sum(estimate_tokens(p.signature.instructions) for p in predictors)
+    return passages // max(1, len(asked)) + instructions // len(predictors) + _FRAME
+
+
+def _cost(lms: Sequence[dspy.BaseLM], prompt: float, completion: float) -> float | None:
+    """Return the cost of so many tokens, on average over LMs; None if one has no known price."""
+    prices = [price_of(lm) for lm in lms]
+    costs = [price[0] * prompt + price[1] * completion for price in prices if price is not None]
+    return fmean(costs) if len(costs) == len(prices) else None
+
+
+def price_of(lm: Any) -> tuple[float, float] | None:
+    """Return US dollars per prompt and completion token, by DSPy's list; None if not known.
+
+    A model behind a custom address or a custom engine has none; the embedded LM costs nothing.
+    """
+    if lm.model == EMBEDDED:
+        return 0.0, 0.0
+    if not isinstance(getattr(lm, "engine", None), str) or lm.kwargs.get("api_base"):
+        return None
+    provider, _, model = lm.model.partition("/")
+    info = model_info(provider, model)
+    prompt, completion = rate(info, "input_cost_per_token"), rate(info, "output_cost_per_token")
+    return None if prompt is None or completion is None else (prompt, completion)
+
+
+def check_prices(lms: Iterable[dspy.BaseLM], caps: Caps) -> None:
+    """Check that a cap of money can be enforced.
+
+    Raises:
+        InputError: It is set, and an LM has no known price.
+    """
+    if caps.money is None:
+        return
+    if unknown := [lm.model for lm in lms if price_of(lm) is None]:
+        raise InputError(
+            f"{unknown[0]} has no known price, so a cap of money could not be enforced",
+            expected="LMs in DSPy's price list",
+            remedy="cap calls or tokens instead (--max-calls, --max-tokens)",
+        )

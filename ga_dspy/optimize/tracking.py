@@ -4,36 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import platform
+import re
 import shlex
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dspy
+from pydantic import TypeAdapter
 
-from ga_dspy.artifact.artifact import FILES
-from ga_dspy.errors import InputError, need_package
-from ga_dspy.eval import Report, Result
+from ga_dspy.artifact import FILES
+from ga_dspy.eval import Protocol, Report, Result, paired_test
 from ga_dspy.eval.report import usage_by_step
-from ga_dspy.optimize.mlflow_store import (
-    ROOT,
-    TrackingFailed,
-    experiment_of,
-    local_uri,
-    metrics_of,
-    params_of,
-    pointed_at,
-    publishable,
-    reaching,
-    store_uri,
-)
-from ga_dspy.optimize.registry import ARTIFACT, REPORT, register_program
+from ga_dspy.optimize.mlflow_store import ROOT, experiment_of, publishable, reaching, store_uri
 from ga_dspy.optimize.trials import Candidate, Outcome
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.prediction import as_json
@@ -41,233 +28,300 @@ from ga_dspy.secrets import without_password
 from ga_dspy.viewer import page
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
+    from mlflow import ActiveRun, MlflowClient
     from mlflow.entities import LiveSpan
+    from mlflow.entities.model_registry import PromptVersion
 
 _NOTE = "mlflow.note.content"
+ALIAS = "champion"
+REPORT = "reports/after.json"
+ARTIFACT = "artifact"
+
+_SERVED = Path(__file__).with_name("served.py")
+_ANSWER = {
+    "answer": "", "verdict": "", "supported": "", "evidence": [""], "cited": [""],
+    "failures": [""], "steps": 1, "calls": 1, "tokens": 1,
+}  # fmt: skip
 _SAME = "ga_dspy.same"  # the tag by which a run is recognised when it is logged again
 # What MLflow's server imports fetches a price list; without a network that can hang for ever.
 _OFFLINE = "LITELLM_LOCAL_MODEL_COST_MAP=True"
 _COLUMNS = (
-    "id", "type", "question", "gold", "answer", "f1", "em", "support_recall", "supported",
-    "steps", "calls", "tokens", "error",
+    "id", "type", "question", "answer", "f1", "em", "support_recall", "supported", "steps", "calls",
+    "tokens", "error",
 )  # fmt: skip
+
+
+class Tracked(NamedTuple):
+    """Where a compilation or an evaluation was logged.
+
+    Attributes:
+        uri: The store.
+        experiment: The experiment.
+        run_id: The run.
+        is_new: False if a run with the same answers was there already.
+        place: Of a compilation: where in the registry the program is, in one line.
+    """
+
+    uri: str
+    experiment: str
+    run_id: str
+    is_new: bool
+    place: str = "logged before"
+
+    @property
+    def how_to_open(self) -> str:
+        """How to look at it: the page of a server, or the command that starts one."""
+        where = without_password(self.uri)
+        if where.startswith(("http://", "https://")):
+            return f"{where.rstrip('/')}/#/experiments/{self.experiment}/runs/{self.run_id}"
+        return f"{_OFFLINE} mlflow ui --backend-store-uri {shlex.quote(where)}"
+
 
 # --- A compilation: a run, and a nested run for each candidate
 
 
-class MLflowTracker:
-    """A `ga_dspy.optimize.trials.Tracker` over MLflow.
+def track_compilation(
+    outcome: Outcome,
+    *,
+    uri: str | None = None,
+    root: Path = ROOT,
+    index: Path | None = None,
+    graph: Path | None = None,
+) -> Tracked:
+    """Log a finished compilation as a run, its candidates as nested runs; register the program.
 
-    A store that fails costs the compilation seconds and nothing else: what was logged so far and
-    the rest go to the local store, with one message. If that fails too, nothing more is tracked.
-    An interrupted compilation continues its run; its candidates are not logged twice.
+    A compilation with the same program and the same answers is logged once. An unchanged program is
+    not registered.
 
     Args:
+        outcome: The result of the compilation.
         uri: Any tracking URI; by default `MLFLOW_TRACKING_URI`, else `mlflow.db` in `root`.
-        root: The folder of the artifacts, and of the local store.
+        root: The folder of the local store.
         index: A retrieval index to pack with the program, so that it can be served by itself.
         graph: The graph of its passages, to pack with a program that searches one.
-        say: Takes messages for the user; by default they are logged as warnings.
-
-    Attributes:
-        uri: The store; empty if nothing is tracked any more.
-        run_id: The run; None before the compilation started, or if nothing is tracked.
-        place: Where in the registry the compiled program is, in one line.
 
     Raises:
+        TrackingFailed: The store failed.
         MissingExtra: mlflow is not installed.
-        InputError: There is no `index`.
     """
+    store, before, after = store_uri(uri, root), outcome.before, outcome.after
+    given = {"index": index, "graph": graph}
+    packed = {part: path.resolve() for part, path in given.items() if path is not None}
+    about = ("recipe", "parameters", "seed", "held_out", "data")
+    setup = {
+        **after.protocol.model_dump(mode="json"),
+        **{name: getattr(outcome, name) for name in about},
+        "lm": outcome.lms,
+    }
+    answers = [(result.id, result.answer) for result in (*before.results, *after.results)]
+    same = _digest([setup, answers, [*packed]])
+    with reaching(store) as client:
+        import mlflow
 
-    def __init__(
-        self,
-        uri: str | None = None,
-        root: Path = ROOT,
-        *,
-        index: Path | None = None,
-        graph: Path | None = None,
-        say: Callable[[str], None] | None = None,
-    ) -> None:
-        need_package("mlflow", "optimize")
-        if index is not None and not index.is_dir():
-            raise InputError(
-                f"there is no index at {index}",
-                expected="the folder of a built index",
-                remedy="build one with: ga-dspy index build … --out DIR",
-            )
-        self.uri, self.root = store_uri(uri, root), root
-        self.index, self.graph = index, graph
-        self.run_id: str | None = None
-        self.place = ""
-        self._say = say or logging.getLogger(__name__).warning
-        self._one_at_a_time = threading.RLock()
-        self._events: list[Callable[[MlflowClient], None]] = []
-        self._experiment = ""
-        self._recipe: dict[str, Any] = {}
+        experiment = experiment_of(client, store, root)
+        if run := _find_run(client, experiment, same):
+            return Tracked(store, experiment, run, is_new=False)
+        name = f"{after.protocol.program} by {outcome.recipe}"
+        with _open_run(experiment, name, "compile", same) as opened:
+            _log_params(setup)
+            for candidate in outcome.candidates:
+                _log_candidate(candidate, outcome, experiment)
+            mlflow.log_table(_table(after), "predictions.json")
+            mlflow.log_dict(publishable(_record(after)), REPORT)
+            for file in FILES:
+                mlflow.log_artifact(str(outcome.artifact / file), ARTIFACT)
+            if outcome.figure.is_file():
+                mlflow.log_artifact(str(outcome.figure))
+            # A model takes over the metrics of its run.
+            _log_metrics(report_metrics(after, outcome.held_out))
+            _log_metrics(_gains(outcome))
+            card = score_card(outcome)
+            place = "no version registered: the program is as it was given"
+            if not outcome.unchanged:
+                place = register_program(client, outcome, card, packed)
+            note = f"{card}\n\n{place}"
+            mlflow.set_tags({"ga_dspy.verdict": outcome.verdict, "mlflow.note.content": note})
+    return Tracked(store, experiment, opened.info.run_id, is_new=True, place=place)
 
-    @property
-    def how_to_open(self) -> str:
-        """How to look at the run: the page of a server, or the command that starts one."""
-        where = without_password(self.uri)
-        if where.startswith(("http://", "https://")):
-            return f"{where.rstrip('/')}/#/experiments/{self._experiment}/runs/{self.run_id or ''}"
-        return f"{_OFFLINE} mlflow ui --backend-store-uri {shlex.quote(where)}" if where else ""
 
-    def start(self, name: str, setup: dict[str, Any]) -> None:
-        """Begin the run of a compilation, or continue it if it was interrupted."""
-        if setup.get("graph") and self.index is not None and self.graph is None:
-            raise InputError(
-                "an index to pack without the graph that the program searches",
-                expected="both: the registered model could answer nothing",
-                remedy="pass graph=… (on the command line --graph), or pack no index",
-            )
-        self._log(partial(self._start, name, setup, _now()))
+def _gains(outcome: Outcome) -> dict[str, float | None]:
+    """Return the scores of the program as given, what was gained, and the cost, as metrics."""
+    return {
+        **report_metrics(outcome.before, "baseline"),
+        **{f"cost/{part}": value for part, value in outcome.cost().items()},
+        "gain/f1": outcome.after.f1 - outcome.before.f1,
+        "gain/p_value": outcome.p_value,
+        "gain/better": outcome.better,
+        "gain/dropped_demos": len(outcome.dropped_demos),
+        "candidates/number": len(outcome.candidates),
+        **outcome.shortfall,
+    }
 
-    def candidate(self, c: Candidate) -> None:
-        """Log a candidate as a nested run."""
-        self._log(partial(self._candidate, c, _now()))
 
-    def finish(self, outcome: Outcome) -> None:
-        """Log the outcome, register the program and close the run."""
-        self._log(partial(self._finish, outcome, _now()))
+def _log_candidate(c: Candidate, outcome: Outcome, experiment: str) -> None:
+    """Log a candidate as a nested run, and its score in the run of the compilation."""
+    import mlflow
 
-    def fail(self, error: BaseException) -> None:
-        """Close the run with the error that ended the compilation."""
-        self._log(partial(self._fail, error, _now()))
-
-    def _log(self, event: Callable[[MlflowClient], None]) -> None:
-        """Log an event; if the store fails, log all events so far to the local store."""
-        with self._one_at_a_time:
-            self._events.append(event)
-            pending = [event]
-            while self.uri:
-                try:
-                    with reaching(self.uri) as client:
-                        for one in pending:
-                            one(client)
-                    return
-                except TrackingFailed as failure:
-                    pending = self._events
-                    self._fall_back(failure)
-
-    def _fall_back(self, failure: TrackingFailed) -> None:
-        local = local_uri(self.root)
-        self.uri, self.run_id = "" if self.uri == local else local, None
-        where = f"the compilation continues and is tracked in {local}"
-        nowhere = "nothing is tracked from here on; the compilation continues"
-        self._say(f"{failure}; {where if self.uri else nowhere}")
-
-    def _start(self, name: str, setup: dict[str, Any], at: int, client: MlflowClient) -> None:
-        self._experiment = experiment_of(client, self.uri, self.root)
-        same = json.dumps([platform.node(), name, setup], default=str)
-        title = f"{setup['program']} by {name}" if "program" in setup else name
-        run = _open_run(client, self._experiment, title, "compile", _digest(same), at)
-        self.run_id = run
-        self._recipe = {name: setup.get(name) for name in ("recipe", "parameters")}
-        client.log_batch(run, params=params_of(setup))
-        client.log_dict(run, publishable(setup), "parameters.json")
-
-    def _candidate(self, c: Candidate, at: int, client: MlflowClient) -> None:
-        same = f"{self.run_id} {c.number}"
-        if _find_run(client, self._experiment, same, "="):
-            return
-        name = f"{c.number}: {c.description}"
-        parent = {"mlflow.parentRunId": self.run_id}
-        run = _open_run(client, self._experiment, name, "candidate", same, at, parent)
-        prompts = c.prompts or {}
-        about = {
-            predictor: {"demos": len(prompt.demos), "instruction": _digest(prompt.instruction)[:12]}
-            for predictor, prompt in prompts.items()
-        }
-        params = params_of({**self._recipe, "prompts": c.mark, **about})
-        values = {"validation/score": c.score, "validation/failures": c.failed}
-        values |= {f"cost/{part}": getattr(c, part) for part in ("calls", "tokens", "seconds")}
-        client.log_batch(run, metrics_of(values, at), params)
+    prompts = c.prompts or {}
+    about = {
+        predictor: {"demos": len(prompt.demos), "instruction": _digest(prompt.instruction)[:12]}
+        for predictor, prompt in prompts.items()
+    }
+    with _open_run(experiment, f"{c.number}: {c.description}", "candidate"):
+        recipe = {"recipe": outcome.recipe, "parameters": outcome.parameters}
+        _log_params({**recipe, "prompts": c.mark, **about})
+        cost = {f"cost/{part}": getattr(c, part) for part in ("calls", "tokens", "seconds")}
+        _log_metrics({"validation/score": c.score, **cost})
         text = "\n\n".join(f"=== {name} ===\n{prompt}" for name, prompt in prompts.items())
-        client.log_text(run, publishable(text), "prompts.txt")
-        client.set_terminated(run, end_time=at)
-        curves = {"score": c.score, "best": c.best, "tokens": c.tokens}
-        points = {f"candidates/{name}": value for name, value in curves.items()}
-        client.log_batch(self.run_id, metrics_of(points, at, c.number))
-
-    def _finish(self, outcome: Outcome, at: int, client: MlflowClient) -> None:
-        run, before, after = str(self.run_id), outcome.before, outcome.after
-        client.log_dict(run, publishable(outcome.summary()), "summary.json")
-        client.log_dict(run, publishable(_record(before)), "reports/before.json")
-        client.log_dict(run, publishable(_record(after)), REPORT)
-        client.log_table(run, _table(after, before), "predictions.json")
-        for file in FILES:
-            client.log_artifact(run, str(outcome.artifact / file), ARTIFACT)
-        if outcome.figure.is_file():
-            client.log_artifact(run, str(outcome.figure))
-        values = {
-            **report_metrics(before, "baseline"),
-            **{
-                f"cost/{part}": getattr(outcome, part)
-                for part in ("calls", "replayed", "tokens", "seconds", "money")
-            },
-            "gain/f1": after.f1 - before.f1,
-            "gain/p_value": outcome.p_value,
-            "gain/better": outcome.better,
-            "gain/dropped_demos": len(outcome.dropped_demos),
-            "candidates/number": len(outcome.candidates),
-            **outcome.shortfall,
-        }
-        card, model = score_card(outcome), None
-        if outcome.unchanged:
-            self.place = "no version registered: the program is as it was given"
-        else:
-            try:
-                packed = {"index": self.index, "graph": self.graph}
-                model, self.place = register_program(client, self.uri, run, outcome, card, packed)
-            except InputError as fault:
-                self.place = f"not registered, because it could not be served: {fault}"
-        # Only now: a model takes over the metrics that its run has when it is logged.
-        client.log_batch(run, metrics_of(values, at))
-        client.log_batch(run, metrics_of(report_metrics(after, outcome.held_out), at, model=model))
-        client.set_tag(run, "ga_dspy.verdict", outcome.verdict)
-        client.set_tag(run, _NOTE, publishable(f"{card}\n\n{self.place}"))
-        client.set_terminated(run, end_time=at)
-
-    def _fail(self, error: BaseException, at: int, client: MlflowClient) -> None:
-        run, text = self.run_id, publishable(f"{type(error).__name__}: {error}")[:5_000]
-        client.set_tag(run, "ga_dspy.error", text)
-        client.set_tag(run, _NOTE, text)
-        client.set_terminated(run, "FAILED" if isinstance(error, Exception) else "KILLED", at)
+        mlflow.log_text(publishable(text), "prompts.txt")
+    curves = {"score": c.score, "best": c.best, "tokens": c.tokens}
+    _log_metrics({f"candidates/{name}": value for name, value in curves.items()}, step=c.number)
 
 
 def score_card(outcome: Outcome) -> str:
     """Return the verdict, the scores before and after, and the cost, as Markdown."""
-    rows = []
-    for when, report in (("before", outcome.before), ("after", outcome.after)):
-        low, high = report.ci95
-        rows.append(f"| {when} | {report.f1:.1f} | {low:.1f} – {high:.1f} | {report.em:.1f} |")
+    before, after, spent = outcome.before, outcome.after, outcome.spent
     stopped = f", stopped early: {outcome.stopped}" if outcome.stopped else ""
-    by = f"(p = {outcome.p_value:.3g}, {outcome.basis}), by {outcome.recipe}{stopped}"
-    table = ["| | F1 | 95 % | EM |", "|---|---:|---:|---:|", *rows]
-    cost = f"{outcome.calls:,} LM calls, {outcome.tokens:,} tokens, {outcome.seconds:,.0f} s."
-    return str(publishable("\n".join([f"**{outcome.verdict}** {by}", "", *table, "", cost])))
+    p_value = f"p = {outcome.p_value:.3g}, {outcome.basis}"
+    scores = f"F1 {before.f1:.1f} → {after.f1:.1f}, EM {before.em:.1f} → {after.em:.1f}"
+    cost = f"{spent.calls:,} LM calls, {spent.tokens:,} tokens, {outcome.seconds:,.0f} s"
+    card = f"**{outcome.verdict}** by {outcome.recipe}: {scores} ({p_value}); {cost}{stopped}"
+    return str(publishable(card))
+
+
+# --- The registry: compiled programs as models, and the champion among them
+
+
+def register_program(
+    client: MlflowClient, outcome: Outcome, card: str, packed: dict[str, Path]
+) -> str:
+    """Register a compiled program as a model, and make it the champion if `decide` says so.
+
+    Args:
+        client: The client of the store, to which MLflow points; the active run is the compilation.
+        outcome: The result of the compilation.
+        card: Its score card, for the description of the version.
+        packed: The "index" to pack with the program, so that it can be served by itself, and the
+            "graph" of the index's passages, for a program that searches one.
+
+    Returns:
+        Its name and version, and whether it is the champion.
+    """
+    import mlflow
+
+    # MLflow's addresses give "/", ":" and "@" a meaning, so names have none of them.
+    name = re.sub(r"[/:@]+", "-", outcome.artifact.resolve().name).strip() or "ga-dspy"
+    is_champion, reason = decide(outcome, _champion(client, name))
+    model = _log_model(outcome, packed, _register_prompts(client, name, outcome))
+    tags = {"champion_decision": reason, "f1": str(outcome.after.f1)}
+    made = mlflow.register_model(f"models:/{model}", name, tags=tags)
+    serve = f"mlflow models serve -m models:/{name}/{made.version} --env-manager local"
+    client.update_model_version(name, made.version, f"{card}\n\nServe it: `{serve}`")
+    if is_champion:
+        client.set_registered_model_alias(name, ALIAS, made.version)
+    title = ALIAS if is_champion else f"not {ALIAS}"
+    return f"{name} version {made.version}: {title} ({reason})"
+
+
+def _register_prompts(client: MlflowClient, name: str, outcome: Outcome) -> list[PromptVersion]:
+    """Keep the prompts in the prompt registry, those of the program as given first."""
+    versions = []
+    for predictor, prompt in outcome.prompts_after.items():
+        title = re.sub(r"[^\w.-]+", "-", f"{name}.{predictor}", flags=re.ASCII)
+        if client.get_prompt(title) is None:
+            before = publishable(str(outcome.prompts_before[predictor]))
+            client.register_prompt(title, before, "as given")
+        message = f"by {outcome.recipe}: {outcome.verdict}"
+        versions.append(client.register_prompt(title, publishable(str(prompt)), message))
+    return versions
+
+
+def _log_model(outcome: Outcome, packed: dict[str, Path], prompts: list[PromptVersion]) -> str:
+    """Log a compiled program as a model of code and JSON, never a pickle; return its id."""
+    import mlflow
+    from mlflow.models import infer_signature
+
+    # A packed index may want the model that made its vectors.
+    extras = "minilm,offline,optimize" if packed else "offline,optimize"
+    ours = f"ga-dspy[{extras}]=={version('ga-dspy')}"
+    # The files lie side by side in the model; `from_config` finds them by their names.
+    names = {"artifact": ".", **{part: path.name for part, path in packed.items()}}
+    files = [*(outcome.artifact / file for file in FILES), *packed.values()]
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="ga-dspy-") as folder:
+        warnings.simplefilter("ignore")  # hints on schemas and examples
+        config = Path(folder, "ga-dspy.toml")
+        config.write_text("".join(f"{part} = {json.dumps(at)}\n" for part, at in names.items()))
+        # No input example: MLflow would ask the program, and so an LM, to check it.
+        logged = mlflow.pyfunc.log_model(
+            name="program",
+            python_model=str(_SERVED),
+            artifacts={"config": str(config), **{file.name: str(file) for file in files}},
+            signature=infer_signature([{"question": ""}], [_ANSWER]),
+            pip_requirements=[ours, *(f"{lib}=={version(lib)}" for lib in ("dspy", "mlflow"))],
+            metadata={"corpus": outcome.after.protocol.corpus},
+            model_type="ga-dspy",
+            prompts=prompts,
+        )
+    return str(logged.model_id)
+
+
+# --- Which of the registered programs is the champion
+
+# What two measurements may differ in and still be compared.
+_FREE = {
+    "dataset", "split", "source", "sha256", "limit", "seed", "versions", "prompts", "digests",
+}  # fmt: skip
+
+
+def decide(outcome: Outcome, champion: Report | None) -> tuple[bool, str]:
+    """Return whether a new program becomes the champion, and why.
+
+    It does only if it was measured on test questions, is better than the program it was compiled
+    from, and has a higher F1 than the current champion, with p < 0.05 in the paired permutation
+    test over both programs' stored answers to the same questions, asked of the same LM under the
+    same settings and over the same passages.
+
+    Args:
+        outcome: What compiling came to.
+        champion: The current champion on its held-out questions; None if there is none.
+    """
+    if outcome.held_out != "test":
+        return False, "not measured on test questions, which the recipe has not seen"
+    if not outcome.better:
+        return False, f"{outcome.verdict}: not better than its own baseline"
+    if champion is None:
+        return True, "no champion yet; better than its own baseline"
+    # In the published form, which is the one that the champion's record has.
+    old, new = (
+        Protocol.model_validate(publishable(report.protocol.model_dump(mode="json")))
+        for report in (champion, outcome.after)
+    )
+    parted = [d for d in old.differences(new) if d.split()[0].partition(".")[0] not in _FREE]
+    if parted:
+        return False, f"the champion was measured under other conditions: {'; '.join(parted)}"
+    paired = paired_test(outcome.after, champion)
+    verb = "beats" if paired.better else "does not beat"
+    return paired.better, (
+        f"{verb} the champion: F1 {paired.difference:+.1f} on {paired.n} questions, "
+        f"p = {paired.p_value:.3g}"
+    )
+
+
+def _champion(client: MlflowClient, name: str) -> Report | None:
+    """Return the report of the current champion, None if there is none."""
+    models = client.search_registered_models(f"name = '{name}'")
+    if not any(ALIAS in model.aliases for model in models):
+        return None
+    run = client.get_model_version_by_alias(name, ALIAS).run_id
+    with tempfile.TemporaryDirectory(prefix="ga-dspy-") as folder:
+        record = Path(client.download_artifacts(run, REPORT, folder)).read_bytes()
+    return TypeAdapter(Report).validate_json(record)
 
 
 # --- An evaluation as one run
 
 
-class Tracked(NamedTuple):
-    """Where an evaluation was logged: the store, the run, and whether the run is new."""
-
-    uri: str
-    run_id: str
-    is_new: bool
-
-
-def track_evaluation(
-    report: Report,
-    *,
-    uri: str | None = None,
-    root: Path = ROOT,
-    say: Callable[[str], None] | None = None,
-) -> Tracked | None:
+def track_evaluation(report: Report, *, uri: str | None = None, root: Path = ROOT) -> Tracked:
     """Log a finished evaluation as a run: protocol, scores with intervals, predictions.
 
     An evaluation with the same answers and verdicts is logged once.
@@ -275,77 +329,61 @@ def track_evaluation(
     Args:
         report: The evaluation.
         uri: Any tracking URI; by default `MLFLOW_TRACKING_URI`, else `mlflow.db` in `root`.
-        root: The folder of the local store, which is used if the other one fails.
-        say: Takes messages for the user; by default they are logged as warnings.
-
-    Returns:
-        Where it is; None if the local store failed too.
+        root: The folder of the local store.
 
     Raises:
+        TrackingFailed: The store failed.
         MissingExtra: mlflow is not installed.
     """
-    say, local = say or logging.getLogger(__name__).warning, local_uri(root)
-    for place in dict.fromkeys([store_uri(uri, root), local]):
-        try:
-            with reaching(place) as client:
-                return Tracked(place, *_log_evaluation(client, place, root, report))
-        except TrackingFailed as failure:
-            lost = place == local
-            say(f"{failure}; " + ("the evaluation is not tracked" if lost else f"using {local}"))
-    return None
-
-
-def _log_evaluation(client: MlflowClient, uri: str, root: Path, report: Report) -> tuple[str, bool]:
-    """Return the run of an evaluation, and whether it is new."""
-    protocol, at = report.protocol, _now()
+    store, protocol = store_uri(uri, root), report.protocol
     given = [(r.answer, r.error, *([r.judged.right] if r.judged else [])) for r in report.results]
-    same = _digest(json.dumps([protocol.hash, *given]))
-    experiment = experiment_of(client, uri, root)
-    if run := _find_run(client, experiment, same, "="):
-        return run, False
-    name = f"{protocol.program} on {protocol.dataset} with {protocol.lm_names}"
-    begun = at - int(report.seconds * 1000)
-    run = _open_run(client, experiment, name, "eval", same, begun)
-    params = params_of(protocol.model_dump(mode="json"))
-    client.log_batch(run, metrics_of(report_metrics(report), at), params)
-    client.log_table(run, _table(report), "predictions.json")
-    client.log_dict(run, publishable(_record(report)), "report.json")
-    client.log_dict(run, publishable(report.summary()), "summary.json")
-    client.set_terminated(run, end_time=at)
-    return run, True
+    same = _digest([protocol.hash, *given])
+    with reaching(store) as client:
+        import mlflow
+
+        experiment = experiment_of(client, store, root)
+        if run := _find_run(client, experiment, same):
+            return Tracked(store, experiment, run, is_new=False)
+        name = f"{protocol.program} on {protocol.dataset} with {protocol.lm_names}"
+        with _open_run(experiment, name, "eval", same) as opened:
+            _log_params(protocol.model_dump(mode="json"))
+            _log_metrics(report_metrics(report))
+            mlflow.log_table(_table(report), "predictions.json")
+    return Tracked(store, experiment, opened.info.run_id, is_new=True)
 
 
 # --- What a run holds
 
 
-def _find_run(client: MlflowClient, experiment: str, same: str, status: str) -> str | None:
-    """Return the newest run with this tag that is finished ("=") or not ("!=")."""
-    where = f"tags.`{_SAME}` = '{same}' and attributes.status {status} 'FINISHED'"
+def _find_run(client: MlflowClient, experiment: str, same: str) -> str | None:
+    """Return the newest finished run with this tag."""
+    where = f"tags.`{_SAME}` = '{same}' and attributes.status = 'FINISHED'"
     found = client.search_runs([experiment], where, max_results=1)
     return str(found[0].info.run_id) if found else None
 
 
-def _open_run(
-    client: MlflowClient,
-    experiment: str,
-    name: str,
-    kind: str,
-    same: str,
-    at: int,
-    tags: Mapping[str, Any] | None = None,
-) -> str:
-    """Continue the unfinished run with this tag, or begin a new one; return its id."""
-    if run := _find_run(client, experiment, same, "!="):
-        client.update_run(run, status="RUNNING")
-        return run
-    ours = {"mlflow.source.name": "ga_dspy", "mlflow.source.type": "LOCAL", "ga_dspy.kind": kind}
-    made = client.create_run(
-        experiment,
-        start_time=at,
-        tags={**ours, _SAME: same, **(tags or {})},
-        run_name=publishable(name),
-    )
-    return str(made.info.run_id)
+def _open_run(experiment: str, name: str, kind: str, same: str = "") -> ActiveRun:
+    """Begin a run, which ends with the `with` block."""
+    import mlflow
+
+    tags, name = {"ga_dspy.kind": kind, _SAME: same}, publishable(name)
+    return mlflow.start_run(experiment_id=experiment, run_name=name, nested=True, tags=tags)
+
+
+def _log_params(values: Mapping[str, Any]) -> None:
+    """Log nested values by dotted names."""
+    import mlflow
+    import pandas as pd
+
+    mlflow.log_params(pd.json_normalize(publishable(values)).to_dict("records")[0])
+
+
+def _log_metrics(values: Mapping[str, float | None], **at: Any) -> None:
+    """Log values; None is left out."""
+    import mlflow
+
+    known = {name: float(value) for name, value in values.items() if value is not None}
+    mlflow.log_metrics(known, **at)
 
 
 def report_metrics(report: Report, questions: str = "test") -> dict[str, float | None]:
@@ -372,34 +410,28 @@ def report_metrics(report: Report, questions: str = "test") -> dict[str, float |
 
 
 def _record(report: Report) -> dict[str, Any]:
-    """Return a report as JSON, without rounds and the passages' texts."""
-    results = [result.model_dump(mode="json", exclude={"trace"}) for result in report.results]
-    for result in results:
-        result["passages"] = [{**passage, "text": ""} for passage in result["passages"]]
+    """Return a report as JSON, without rounds and passages."""
+    left_out = {"trace", "passages"}
+    results = [result.model_dump(mode="json", exclude=left_out) for result in report.results]
     return {"protocol": report.protocol.model_dump(mode="json"), "results": results}
 
 
-def _table(report: Report, before: Report | None = None) -> dict[str, list[Any]]:
-    """Return the answers and scores by column; with `before`, also those on the same questions."""
+def _table(report: Report) -> Any:
+    """Return the answers and scores as a table."""
+    import pandas as pd
+
     rows = []
-    for result, old in zip(report.results, (before or report).results, strict=True):
+    for result in report.results:
         row = {column: getattr(result, column) for column in _COLUMNS}
         row["gold"] = " | ".join(result.gold)
         if report.protocol.judge:
             row["judge"] = result.judged.right if result.judged else None
-        if before is not None:
-            row |= {"answer_before": old.answer, "f1_before": old.f1}
-            row["f1_gained"] = result.f1 - old.f1
-        rows.append(publishable(row))
-    return {column: [row[column] for row in rows] for column in (rows[0] if rows else ())}
+        rows.append(row)
+    return pd.DataFrame(publishable(rows))
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _now() -> int:
-    return int(time.time() * 1000)
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, default=str).encode()).hexdigest()
 
 
 # --- Traces: a few questions asked again under `mlflow.dspy.autolog`
@@ -440,7 +472,7 @@ def trace_questions(
         TrackingFailed: The store was not reached; no further question is asked.
         MissingExtra: mlflow is not installed.
     """
-    with reaching(uri) as client, pointed_at(uri), _autologging():
+    with reaching(uri) as client, _autologging():
         import mlflow
 
         with mlflow.start_run(run_id=run_id, nested=True):
@@ -456,16 +488,10 @@ def _autologging() -> Iterator[None]:
     class Callback(MlflowCallback):
         """MLflow's callback; an error's message and stack trace may name a key."""
 
-        def _end_span(
-            self,
-            call_id: str,
-            outputs: Any,
-            exception: Exception | None = None,
-            attributes: dict[str, Any] | None = None,
-        ) -> None:
-            if exception is not None:
-                exception = RuntimeError(_error_text(exception))
-            super()._end_span(call_id, outputs, exception, attributes)
+        def _end_span(self, id: str, outputs: Any, error: Any = None, about: Any = None) -> None:
+            if error is not None:
+                error = RuntimeError(publishable(f"{type(error).__name__}: {error}"))
+            super()._end_span(id, outputs, error, about)
 
     own, counts_usage = list(dspy.settings.callbacks), dspy.settings.track_usage
     mlflow.dspy.autolog(silent=True)
@@ -488,10 +514,6 @@ def _remove_secrets(span: LiveSpan) -> None:
     for name, value in span.attributes.items():
         if not name.startswith("mlflow."):
             span.set_attribute(name, publishable({name: value})[name])
-
-
-def _error_text(error: Exception) -> str:
-    return str(publishable(f"{type(error).__name__}: {error}"))
 
 
 def _trace(

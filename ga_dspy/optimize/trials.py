@@ -6,39 +6,36 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import dspy
 from dspy.utils import BaseCallback
 
-from ga_dspy.eval import Report
+from ga_dspy.eval import Report, paired_test
 from ga_dspy.eval.plots import Point
-from ga_dspy.eval.protocol import fingerprint as fingerprint
+from ga_dspy.eval.protocol import fingerprint
+from ga_dspy.lm.budget import Spent
 from ga_dspy.lm.store import CallStore
 from ga_dspy.optimize.demos import Prompt, prompts
 from ga_dspy.programs import MultiHopProgram
 
-_FEWEST = 5  # questions of a partial score that is worth noting
-
 
 class Candidate(NamedTuple):
-    """A program that the recipe tried, when its score became known.
+    """A program that the recipe tried on all validation questions.
 
     Attributes:
         number: From 1, in the order in which they were tried.
-        score: Mean score on the questions it was tried on, in percent.
+        score: Mean score, in percent.
         best: The best score of a candidate so far, in percent.
         calls: LM calls of the whole compilation so far, including replayed ones.
         tokens: Tokens of those calls.
         seconds: Since the compilation began.
         description: How it differs from the program as given ("3 demos for answer").
-        failed: Questions that failed, or had a failed step, in an evaluation during which LM
-            calls failed.
         mark: A digest of its prompts: twelve hexadecimal digits.
         prompts: The prompt of each predictor.
-        question_tokens: Mean tokens per question; None unless it was tried on all validation
-            questions.
+        question_tokens: Mean tokens per question.
     """
 
     number: int
@@ -48,10 +45,9 @@ class Candidate(NamedTuple):
     tokens: int
     seconds: float
     description: str
-    failed: int = 0
     mark: str = ""
     prompts: Mapping[str, Prompt] | None = None
-    question_tokens: float | None = None
+    question_tokens: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,53 +57,59 @@ class Outcome:
     Attributes:
         recipe: Its name on the command line.
         parameters: Its settings, as JSON values.
-        before: The program as given, on the held-out questions that both answered.
-        after: The compiled program, on the same questions.
-        held_out: Which questions those are: "test", or "validation", which the recipe has seen.
-        p_value: Of the paired permutation test on F1, two-sided.
-        better: F1 is higher, the p-value under 0.05, and no more questions failed than before.
-        calls: LM calls, including replayed ones and both held-out runs.
-        tokens: Prompt and completion tokens of those calls.
-        money: Their cost in US dollars; None if an LM has no known price.
-        replayed: How many of the calls an earlier run had made.
-        seconds: Duration of this run.
-        candidates: Every program tried, in order.
-        stopped: Which cap ended the recipe early; empty if it finished.
-        prompts_before: The prompt of each predictor, as given.
-        prompts_after: The same of the compiled program.
-        dropped_demos: Demos that were removed because they would teach a fault, and why.
+        seed: Random seed.
         data: Fingerprints and sizes of the question sets, by role.
         lms: Model name by role ("task", "reflection", "prompt").
-        artifact: The folder it was saved into.
+        held_out: The questions measured on: "test", or "validation", which the recipe has seen.
+        before: The program as given, on the held-out questions that both answered.
+        after: The program written, on the same questions.
         failures: How many held-out questions had no answer, before and after, despite retries.
-        unchanged: The program written is the one that was given.
         rejected: F1 and tokens per question of the compiled program, if it gained nothing on the
             held-out questions and the program as given was written.
+        candidates: Every program tried, in order.
+        prompts_before: The prompt of each predictor, as given.
+        prompts_after: The same of the program written.
+        dropped_demos: Demos that were removed because they would teach a fault, and why.
+        stopped: Which cap ended the recipe early; empty if it finished.
+        spent: LM calls, including replayed ones and both held-out runs, tokens and money.
+        seconds: Duration of this run.
+        artifact: The folder it was saved into.
     """
 
     recipe: str
     parameters: dict[str, Any]
+    seed: int
+    data: dict[str, dict[str, Any]]
+    lms: dict[str, str]
+    held_out: str
     before: Report
     after: Report
-    held_out: str
-    p_value: float
-    better: bool
-    calls: int
-    tokens: int
-    money: float | None
-    replayed: int
-    seconds: float
+    failures: tuple[int, int]
+    rejected: dict[str, float] | None
     candidates: tuple[Candidate, ...]
-    stopped: str
     prompts_before: dict[str, Prompt]
     prompts_after: dict[str, Prompt]
     dropped_demos: tuple[str, ...]
-    data: dict[str, dict[str, Any]]
-    lms: dict[str, str]
+    stopped: str
+    spent: Spent
+    seconds: float
     artifact: Path
-    failures: tuple[int, int] = (0, 0)
-    unchanged: bool = False
-    rejected: dict[str, float] | None = None
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the program written is the one that was given."""
+        return self.prompts_after == self.prompts_before
+
+    @cached_property
+    def p_value(self) -> float:
+        """Of the paired permutation test on F1, two-sided."""
+        return paired_test(self.after, self.before).p_value
+
+    @property
+    def better(self) -> bool:
+        """Whether F1 is higher, the p-value under 0.05, and no more questions failed."""
+        is_higher = self.after.f1 > self.before.f1 and self.p_value < 0.05
+        return is_higher and self.failures[1] <= self.failures[0]
 
     @property
     def verdict(self) -> str:
@@ -123,116 +125,68 @@ class Outcome:
 
     @property
     def points(self) -> list[Point]:
-        """The candidates that all validation questions were tried on, for `plot_costs`."""
+        """The candidates, for `plot_costs`."""
         points = []
         for c in self.candidates:
-            if c.question_tokens is not None:
-                is_chosen = c.prompts == self.prompts_after
-                label = c.description if is_chosen or c.prompts == self.prompts_before else ""
-                label += " (chosen)" if is_chosen else ""
-                points.append(Point(label, c.score, None, c.question_tokens, is_chosen))
+            is_chosen = c.prompts == self.prompts_after
+            label = c.description if is_chosen or c.prompts == self.prompts_before else ""
+            label += " (chosen)" if is_chosen else ""
+            points.append(Point(label, c.score, None, c.question_tokens, is_chosen))
         return points
 
     @property
     def shortfall(self) -> dict[str, int]:
         """How many held-out questions had no answer, or one despite a failed step."""
-        counts = {"asked": self.before.protocol.n}
-        for n, (when, report) in enumerate((("before", self.before), ("after", self.after))):
-            counts[f"failures_{when}"] = self.failures[n]
-            counts[f"degraded_{when}"] = len(report.degraded)
-        return counts
+        before, after = self.failures
+        return {
+            "asked": self.before.protocol.n,
+            "failures_before": before,
+            "failures_after": after,
+            "degraded_before": len(self.before.degraded),
+            "degraded_after": len(self.after.degraded),
+        }
 
     @property
     def basis(self) -> str:
         """The number of questions behind the verdict, in words."""
         n, asked = len(self.after.results), self.before.protocol.n
-        shown = f"{n} questions of {self.held_out}"
-        if n == asked:
-            return shown
         before, after = self.failures
-        return f"{shown}, of {asked}; {before} failed before, {after} after"
+        lost = f", of {asked}; {before} failed before, {after} after" if n < asked else ""
+        return f"{n} questions of {self.held_out}{lost}"
 
-    def summary(self) -> dict[str, Any]:
-        """Return the content of summary.json: scores in percent, intervals of 95 %."""
+    def scores(self) -> dict[str, Any]:
+        """Return the scores in percent, with intervals of 95 %, and the verdict."""
         reports = {"before": self.before.summary(), "after": self.after.summary()}
-        scores = {
-            f"{score}_{when}": report[score]
-            for score in ("f1", "ci95", "em")
-            for when, report in reports.items()
-        }
         return {
-            "recipe": self.recipe,
-            "parameters": self.parameters,
             "held_out": self.held_out,
-            "n": reports["after"]["n"],
+            "n": len(self.after.results),
             **self.shortfall,
-            **scores,
+            **{
+                f"{score}_{when}": report[score]
+                for score in ("f1", "ci95", "em")
+                for when, report in reports.items()
+            },
             "p_value": round(self.p_value, 5),
             "verdict": self.verdict,
-            "rejected": self.rejected,
-            "calls": self.calls,
-            "replayed": self.replayed,
-            "tokens": self.tokens,
-            "money": self.money,
-            "seconds": round(self.seconds, 1),
-            "stopped": self.stopped,
+        }
+
+    def cost(self) -> dict[str, Any]:
+        """Return the cost."""
+        return {**self.spent._asdict(), "seconds": self.seconds}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the content of summary.json."""
+        shown = ("recipe", "parameters", "seed", "data", "rejected", "dropped_demos", "stopped")
+        return {
+            **{name: getattr(self, name) for name in shown},
+            **self.scores(),
+            **self.cost(),
             "candidates": [
                 {name: value for name, value in c._asdict().items() if name != "prompts"}
                 for c in self.candidates
             ],
-            "dropped_demos": list(self.dropped_demos),
-            "data": self.data,
             "lms": {**self.after.protocol.lms, **self.lms},
         }
-
-
-class Tracker(Protocol):
-    """Follows a compilation; `ga_dspy.optimize.tracking` has the one for MLflow."""
-
-    def start(self, name: str, setup: dict[str, Any]) -> None:
-        """Called when the compilation begins; `setup` is what decides its outcome.
-
-        It holds the recipe's `parameters`, fingerprints of the question sets as `data`, and all
-        fields of a protocol.
-        """
-
-    def candidate(self, c: Candidate) -> None:
-        """Called when a program was tried."""
-
-    def finish(self, outcome: Outcome) -> None:
-        """Called at the end, by itself or by a cap; the artifact is written."""
-
-    def fail(self, error: BaseException) -> None:
-        """Called if the compilation ends without an outcome."""
-
-
-class Trial(NamedTuple):
-    """A program and its mean score in percent.
-
-    Attributes:
-        program: The program.
-        mark: A digest of its prompts.
-        score: Its mean score.
-        whole: Whether it was scored on all validation questions.
-        failed: As in `Candidate`.
-        tokens: What its questions took.
-    """
-
-    program: MultiHopProgram
-    mark: str
-    score: float
-    whole: bool
-    failed: int = 0
-    tokens: int = 0
-
-
-def _merit(trial: Trial) -> tuple[bool, float, int]:
-    return not trial.failed, trial.score, -trial.tokens
-
-
-def _failed(found: Any) -> bool:
-    """Return whether a prediction of an evaluation has no answer, or a failed step."""
-    return isinstance(found, dspy.Prediction) and bool(found.get("failures", "answer" not in found))
 
 
 class Trials(BaseCallback):
@@ -240,7 +194,7 @@ class Trials(BaseCallback):
 
     Args:
         given: The program that is compiled.
-        validation: The questions whose mean score decides.
+        validation: The questions whose mean score decides; other evaluations are ignored.
         ledger: The LM calls of the compilation.
         announce: Called with each new candidate.
     """
@@ -254,97 +208,61 @@ class Trials(BaseCallback):
     ) -> None:
         self._given, self.ledger, self._announce = given, ledger, announce
         self._validation = frozenset(example.question for example in validation)
-        self._running: dict[str, tuple[Any, set[str], int]] = {}
-        self._known: set[str] = set()
-        self._singles: dict[str, tuple[MultiHopProgram, dict[str, float]]] = {}
+        self._running: dict[str, Any] = {}
+        self._programs: dict[str, MultiHopProgram] = {}
         self._lock = threading.Lock()
         self._begun = time.monotonic()
-        self.trials: list[Trial] = []
         self.candidates: list[Candidate] = []
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Record which program is tried on which questions."""
+        """Record which program is tried, if it is on all validation questions."""
         questions = {row.question for row in inputs.get("devset") or instance.devset}
-        self._running[call_id] = inputs["program"], questions, self.ledger.failures
+        if questions == self._validation:
+            self._running[call_id] = inputs["program"]
 
     def on_evaluate_end(
         self, call_id: str, outputs: Any, exception: BaseException | None = None
     ) -> None:
-        """Record the score, unless the evaluation broke off or was not on validation questions.
-
-        A question that failed without a failed LM call is the program's own fault.
-        """
-        program, questions, failures = self._running.pop(call_id)
-        if exception is not None:
+        """Record the score, unless the evaluation broke off."""
+        program = self._running.pop(call_id, None)
+        if program is None or exception is not None:
             return
-        hurt = self.ledger.failures > failures
-        failed = sum(_failed(found) for _, found, _ in outputs.results) if hurt else 0
-        whole = questions == self._validation
-        if whole or (questions < self._validation and len(questions) >= _FEWEST):
-            kept = transplanted(self._given, program)
-            on = "" if whole else f"; on {len(questions)} questions"
-            on += f"; {failed} failed" if failed else ""
-            tokens = sum(found.get("tokens") or 0 for _, found, _ in outputs.results)
-            mark = fingerprint(kept)
-            self._add(Trial(kept, mark, outputs.score, whole, failed, tokens), on)
-
-    def note(self, program: Any, question: str, score: float, batch: int) -> None:
-        """Record a score (percent) on one train question; a whole batch of them is a trial."""
-        kept = transplanted(self._given, program)
-        mark = fingerprint(kept)
-        if mark == fingerprint(self._given):
-            return
+        tried = transplanted(self._given, program)
+        mark = _mark(tried)
+        tokens = sum(found.get("tokens") or 0 for _, found, _ in outputs.results)
         with self._lock:
-            first, scores = self._singles.setdefault(mark, (kept, {}))
-            scores[question] = score
-            mean = sum(scores.values()) / len(scores)
-            complete = len(scores) == batch
-        if complete:
-            self._add(Trial(first, mark, mean, whole=False), f"; on {batch} train questions")
-
-    def _add(self, trial: Trial, on: str) -> None:
-        with self._lock:
-            if trial.mark + on in self._known:
+            if any(known.mark == mark for known in self.candidates):
                 return
-            self._known.add(trial.mark + on)
-            self.trials.append(trial)
-            best, spent = self.best(), self.ledger.spent
+            self._programs[mark] = tried
+            spent, score = self.ledger.spent, round(outputs.score, 2)
             candidate = Candidate(
                 number=len(self.candidates) + 1,
-                score=round(trial.score, 2),
-                best=round(best.score if best else trial.score, 2),
+                score=score,
+                best=max([score, *(known.score for known in self.candidates)]),
                 calls=spent.calls,
                 tokens=spent.tokens,
                 seconds=round(time.monotonic() - self._begun, 1),
-                description=_changes(trial.program, self._given) + on,
-                failed=trial.failed,
-                mark=trial.mark[:12],
-                prompts=prompts(trial.program),
-                question_tokens=trial.tokens / len(self._validation) if trial.whole else None,
+                description=_changes(tried, self._given),
+                mark=mark,
+                prompts=prompts(tried),
+                question_tokens=tokens / len(outputs.results),
             )
             self.candidates.append(candidate)
         self._announce(candidate)
 
-    def best(self) -> Trial | None:
-        """Return the program with the highest score on all validation questions.
+    def best(self) -> MultiHopProgram | None:
+        """Return the program with the highest score; of equal ones the one with fewest tokens."""
+        left = [c for c in self.candidates if c.mark in self._programs]
+        best = max(left, key=lambda c: (c.score, -c.question_tokens), default=None)
+        return self._programs[best.mark] if best else None
 
-        Of equal ones the one with the fewest tokens. A program some of whose questions failed with
-        the LM is not chosen over one without such questions, since its score says little.
-        """
-        whole = [trial for trial in self.trials if trial.whole]
-        return max(whole, key=_merit, default=None)
-
-    def promising(self) -> MultiHopProgram | None:
-        """Return the best of the programs that were not scored on all validation questions."""
-        scored = {trial.mark for trial in self.trials if trial.whole}
-        part = [trial for trial in self.trials if trial.mark not in scored]
-        best = max(part, key=lambda trial: trial.score, default=None)
-        return best.program if best else None
-
-    def discard(self, rejected: Trial) -> None:
+    def discard(self, rejected: MultiHopProgram) -> None:
         """Exclude a program from the choice."""
-        with self._lock:
-            self.trials = [trial for trial in self.trials if trial.mark != rejected.mark]
+        del self._programs[_mark(rejected)]
+
+
+def _mark(program: MultiHopProgram) -> str:
+    return fingerprint(program)[:12]
 
 
 def transplanted(given: MultiHopProgram, candidate: Any) -> MultiHopProgram:
