@@ -11,13 +11,15 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import unquote
 
-import dspy
 from pydantic import JsonValue
 
 from ga_dspy.errors import ArtifactError, InputError
+
+if TYPE_CHECKING:
+    import dspy
 
 SHORTEST_SECRET = 8  # a placeholder key such as "none" is no secret, and "password" is a word
 _WORD = re.compile(r"[A-Z]?[a-z]{0,15}|[A-Z]{0,16}")
@@ -144,6 +146,8 @@ def secrets_of(lms: Iterable[object] = (), *, addresses: bool = False) -> frozen
         lms: The LMs; what is none of them is passed over.
         addresses: Their addresses too, which a message may name and an artifact may not.
     """
+    import dspy  # late: a process that reads documents calls no LM and starts without it
+
     given = frozenset(text for lm in (dspy.settings.lm, *lms) for text in _given_to(lm))
     found = _secrets_among(given.union(_OF_STEPS), tuple(os.environ.items()))
     return found if addresses else frozenset(text for text in found if "://" not in text)
