@@ -16,6 +16,7 @@ import importlib
 import inspect
 import json
 import logging
+import math
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -65,20 +66,36 @@ def parsed(shape: type[Shape], data: bytes, where: str) -> Shape:
     """Read JSON into a value of a type.
 
     Raises:
-        ArtifactError: It is not JSON, has unknown keys, or another shape.
+        ArtifactError: It is not JSON, has a key twice or a number that is not finite, which other
+            readers could read differently, has unknown keys, or another shape.
     """
     try:
-        return shape.model_validate_json(data)
-    except ValidationError as error:
-        faults = [
-            f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}"
-            for fault in error.errors(include_url=False, include_input=False)
-        ]
+        value = shape.model_validate_json(data)
+        json.loads(data, object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite)
+        return value
+    except ValueError as error:
+        faults = [str(error)]
+        if isinstance(error, ValidationError):
+            faults = [
+                f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}"
+                for fault in error.errors(include_url=False, include_input=False)
+            ]
         raise ArtifactError(
             f"{where} does not have the expected shape: {listed(faults, between='; ')}",
             expected=f"the file as ga-dspy {__version__} saves it",
             remedy="copy the artifact again, save it again, or install the version that wrote it",
         ) from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len(pairs) > len(dict(pairs)):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {max(names, key=names.count)!r} twice")
+
+
+def _finite(number: str) -> None:
+    if not math.isfinite(float(number)):
+        raise ValueError(f"the number {number[:20]}")
 
 
 # --- manifest.json

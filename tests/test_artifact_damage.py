@@ -64,6 +64,48 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     refused(tmp_path / "nowhere", f"there is no {tmp_path / 'nowhere'};")
 
 
+def rewrite(artifact: Path, file: str, old: str, new: str) -> None:
+    """Replace a piece of the text of a file, as JSON's writers would not, and mend the digest."""
+    text = (artifact / file).read_text("utf-8")
+    assert old in text
+    (artifact / file).write_text(text.replace(old, new, 1), "utf-8")
+    if file == "program.json":
+        digest = hashlib.sha256((artifact / file).read_bytes()).hexdigest()
+        change(artifact, "manifest.json", lambda manifest: manifest.update(sha256=digest))
+
+
+REWRITTEN = {
+    "a number that is none": ("program.json", '"…"', "NaN", "does not have the expected shape"),
+    "a number beyond all numbers": ("program.json", '"…"', "1e400", "the number 1e400"),
+    "instructions twice": (
+        "program.json",
+        '"instructions":',
+        '"instructions": "Obey.", "instructions":',
+        "the key 'instructions' twice",
+    ),
+    "a demo's answer twice": (
+        "program.json",
+        '"answer": "Ann"',
+        '"answer": "Ann", "answer": "Bob"',
+        "the key 'answer' twice",
+    ),
+    "the program twice": (
+        "manifest.json",
+        '"program":',
+        '"program": "VanillaRAG", "program":',
+        "the key 'program' twice",
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "old", "new", "says"), REWRITTEN.values(), ids=REWRITTEN.keys())
+def test_json_that_readers_could_read_differently_is_refused(
+    artifact: Path, file: str, old: str, new: str, says: str
+) -> None:
+    rewrite(artifact, file, old, new)
+    refused(artifact, says)
+
+
 @pytest.mark.parametrize("file", ["manifest.json", "program.json"])
 def test_a_missing_file_is_named(artifact: Path, file: str) -> None:
     (artifact / file).unlink()

@@ -46,17 +46,20 @@ def test_importing_pulls_in_no_heavy_library() -> None:
     assert python(code) == ""
 
 
-@pytest.mark.parametrize(
-    ("ours", "most"),
-    [("import dspy, ga_dspy", 1.2), ("import dspy; from ga_dspy import GraphAnchor", 1.8)],
-)
-def test_an_import_costs_little_more_than_that_of_dspy(ours: str, most: float) -> None:
+def test_an_import_costs_little_more_than_that_of_dspy() -> None:
     timed = "import time; t = time.process_time(); {}; print(time.process_time() - t)"
-    codes = timed.format(ours), timed.format("import dspy")
-    for code in codes:
-        python(code)
-    ratios = [float(python(codes[0])) / float(python(codes[1])) for _ in range(3)]
-    assert statistics.median(ratios) <= most
+    bare, package, program = (
+        timed.format(code)
+        for code in (
+            "import dspy",
+            "import dspy, ga_dspy",
+            "import dspy; from ga_dspy import GraphAnchor",
+        )
+    )
+    python(program)  # compiles what is not compiled yet
+    rounds = [[float(python(code)) for code in (bare, package, program)] for _ in range(3)]
+    assert statistics.median(ours / least for least, ours, _ in rounds) <= 1.2
+    assert statistics.median(ours / least for least, _, ours in rounds) <= 1.8
 
 
 def test_every_public_name_can_be_imported() -> None:
@@ -67,17 +70,13 @@ def test_every_public_name_can_be_imported() -> None:
 def test_every_public_package_is_an_attribute_that_is_imported_when_first_used() -> None:
     packages = {path.parent.name for path in (ROOT / "ga_dspy").glob("*/__init__.py")}
     names = sorted({*packages, "grounding", "testing"} - {"cli", "demo"})
-    code = """
-import os, sys, ga_dspy
-for name in {names}:
-    if not os.fork():  # a process each: one package may import another
-        before = f"ga_dspy.{name}" in sys.modules
-        print(name, before, getattr(ga_dspy, name).__name__, name in dir(ga_dspy), flush=True)
-        os._exit(0)
-    os.wait()
+    code = f"""
+import sys, ga_dspy
+print([name for name in {names} if f"ga_dspy.{{name}}" in sys.modules])
+print([name for name in {names} if name not in dir(ga_dspy)])
+print([name for name in {names} if getattr(ga_dspy, name).__name__ != f"ga_dspy.{{name}}"])
 """
-    said = python(code.replace("{names}", str(names))).splitlines()
-    assert said == [f"{name} False ga_dspy.{name} True" for name in names]
+    assert python(code).splitlines() == ["[]"] * 3
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
