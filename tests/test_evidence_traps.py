@@ -17,7 +17,6 @@ from ga_dspy.passage import Passage
 from ga_dspy.testing import scripted_lm
 
 _FILE: Final = Path(__file__).with_name("evidence_traps.txt")
-_MOST_CHAINED: Final = 4
 
 
 class Case(NamedTuple):
@@ -69,10 +68,10 @@ def supported(case: Case) -> str | None:
     return support
 
 
-def test_at_most_four_traps_are_chained() -> None:
-    assert len(TRAPS) > 90
+def test_one_trap_is_chained() -> None:
+    assert len(TRAPS) == 99
     chained = [case.name for case in TRAPS if supported(case) == "chained"]
-    assert len(chained) <= _MOST_CHAINED, chained
+    assert chained == ["a namesake inn is not the origin of the name"]
 
 
 @pytest.mark.parametrize("case", HONEST, ids=lambda case: str(case.name))

@@ -403,6 +403,7 @@ def _joined(question: Question) -> tuple[str, ...]:
     return question.names[tokens[:place].count(NAME) :][:2] if place < len(tokens) else ()
 
 
+_NATIONALITY: Final = frozenset(("nationality", "citizenship"))
 _APART: Final = ({"person", "work"}, {"person", "place"}, {"work", "place"})
 
 
@@ -421,6 +422,18 @@ def _other_kind(case: Case) -> str:
         return "no number"
     if tokens[0] in ("who", "whom", "whose") and (value or kind in ("place", "work")):
         return "nobody"
+    if tokens[0] == "where" or not _NATIONALITY.isdisjoint(tokens):
+        # "Where does the director of X work?" asks about the director, and not who it is.
+        own = named_by(case.graph, case.answer)
+        last = [link.relation.relation for link in case.links if link.goal in own]
+        holders = (
+            asked.meanings
+            for asked in case.question.asked
+            if is_agent(asked.word) and tokens[asked.place + 1 : asked.place + 2] == ("of",)
+        )
+        stated = NO_WORDS.union(*map(meanings_in, last))
+        if any(not stated.isdisjoint(meanings) for meanings in holders):
+            return "somebody of whom more is asked"
     is_place = tokens[0] == "where" or tokens[:4] == ("what", "is", "the", "place")
     return "no place" if is_place and (value or kind in ("person", "work", "band")) else ""
 
