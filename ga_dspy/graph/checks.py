@@ -146,7 +146,8 @@ def sound_chain(
         unstated = [relation for relation in chain if not stated[relation]]
         if not unstated:
             case = _case(rest, question, answer, chain, stated, passages)
-            checks = [_joint, _polarity, _other_form, _missing, _other_kin, _other_time]
+            checks = [_joint, _polarity, _other_form, _missing, _other_holder]
+            checks += [_other_kin, _other_time]
             checks += [_comparison] if case.is_comparison else [_direction, _other_kind]
             return () if any(check(case) for check in checks) else chain
         rest = _without(rest, unstated)
@@ -308,6 +309,19 @@ def _missing(case: Case) -> str:
 
 
 _AROUND: Final = frozenset(("before", "after", "more", "most", "less", "least"))
+
+
+def _other_holder(case: Case) -> str:
+    """Reject a chain through the director of another film than the question names."""
+    tokens = case.question.words
+    for i, word, meanings in case.question.asked:
+        behind = [token for token in tokens[i + 1 : i + 4] if not kind_of(token)]
+        if not is_agent(word) or behind[:2] != ["of", NAME]:
+            continue
+        stated = [link for link in case.links if not meanings.isdisjoint(link.meanings)]
+        if stated and not any(set(case.sources) & {*link.relation.ends} for link in stated):
+            return f"another {word!r}"
+    return ""
 
 
 def _other_kin(case: Case) -> str:
