@@ -252,8 +252,6 @@ def _summarise(console: Console, outcome: Outcome) -> None:
     console.print(f"artifact: {outcome.artifact}")
     if outcome.figure.is_file():
         console.print(f"candidates, F1 against tokens: {outcome.figure}", soft_wrap=True)
-    elif outcome.points:
-        console.print(f"no figure of the candidates; run: {install('report')}", style="dim")
 
 
 def _clock(seconds: float) -> str:

@@ -315,7 +315,7 @@ def _other_holder(case: Case) -> str:
     """Reject a chain through the director of another film than the question names."""
     tokens = case.question.words
     for i, word, meanings in case.question.asked:
-        behind = [token for token in tokens[i + 1 : i + 4] if not kind_of(token)]
+        behind = [t for t in tokens[i + 1 : i + 5] if t not in ARTICLES and not kind_of(t)]
         if not is_agent(word) or behind[:2] != ["of", NAME]:
             continue
         stated = [link for link in case.links if not meanings.isdisjoint(link.meanings)]
