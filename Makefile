@@ -11,16 +11,21 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TOKENIZERS_PARALLELISM := false
 # Without a network, fetching the price list at import can hang an MLflow server.
 export LITELLM_LOCAL_MODEL_COST_MAP := True
+# Without bytecode on disk, every process that the tests start compiles DSPy again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # One more than there are cores: some tests wait for servers.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 
-.PHONY: demo test setup lint types contracts wheel unit browser bench release docs notebooks constraints clean
+.PHONY: demo test setup lint types contracts bytecode wheel unit browser bench release docs notebooks constraints clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/ga-dspy demo
 
-test: lint types contracts unit wheel
+# First what one core does, two at a time; with the bytecode made once, not by every worker.
+test: $(VENV)/.ready
+	@$(MAKE) --no-print-directory -j 2 types lint contracts bytecode wheel
+	@$(MAKE) --no-print-directory unit
 
 setup: $(VENV)/.ready
 
@@ -49,6 +54,9 @@ types: $(VENV)/.ready
 
 contracts: $(VENV)/.ready
 	$(BIN)/lint-imports
+
+bytecode: $(VENV)/.ready
+	@$(BIN)/pytest --collect-only -q >/dev/null
 
 unit: $(VENV)/.ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal

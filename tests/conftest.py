@@ -19,11 +19,15 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Without bytecode on disk, every process that a test starts compiles DSPy again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import dspy
 import hypothesis
 import pytest
+from filelock import FileLock
 
+sys.dont_write_bytecode = False
 collect_ignore = ["app_of_ten_lines.py"]
 DATA = Path(__file__).parents[1] / ".." / "shared" / "data"
 
@@ -114,13 +118,14 @@ def shared() -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database of MLflow, made once: that takes seconds, to copy it none."""
-    from mlflow import MlflowClient
-
-    path = tmp_path_factory.getbasetemp() / "empty-mlflow.db"
-    if not path.exists():
-        MlflowClient(f"sqlite:///{path}").search_experiments()
+def tables(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """An empty database of MLflow, made once for all workers: to make one takes seconds."""
+    mlflow = pytest.importorskip("mlflow")
+    folder = tmp_path_factory.getbasetemp()
+    path = (folder if worker_id == "master" else folder.parent) / "empty-mlflow.db"
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
     return path
 
 
