@@ -105,9 +105,10 @@ def test_ask_and_eval_take_a_compiled_program(
 
 
 def test_an_evaluation_and_an_arena_meet_in_mlflow_where_asked(
-    command: Command, index: Path, tmp_path: Path
+    command: Command, index: Path, tables: Path, tmp_path: Path
 ) -> None:
     mlflow = pytest.importorskip("mlflow")
+    shutil.copyfile(tables, tmp_path / "runs.db")
     data = ROOT / "ga_dspy" / "demo" / "questions_dev.json"
     store = f"sqlite:///{tmp_path / 'runs.db'}"
     done = command("eval", "--dataset", "hotpotqa", "--data", data, "--index", index, "--limit",

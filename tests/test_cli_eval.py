@@ -110,13 +110,12 @@ def test_the_same_model_at_another_address_does_not_go_on_with_the_run(
 
 @pytest.mark.parametrize("kind", ["401", "404", "quota"])
 def test_an_endpoint_that_refuses_ends_the_run_at_once_and_nothing_is_done(
-    index: Path, serve: Callable[..., Endpoint], tmp_path: Path, kind: str
+    command: Command, index: Path, serve: Callable[..., Endpoint], tmp_path: Path, kind: str
 ) -> None:
     refusing = serve(rate=1.0, kinds=(kind,))
-    with started(words(index, tmp_path / "run", *at(refusing, "--threads", 3)), tmp_path) as run:
-        out, err = run.communicate(timeout=100)
-    assert run.returncode == 2, out + err
-    assert "Traceback" not in err and " again" in err.splitlines()[-1]
+    done = command(*words(index, tmp_path / "run"), *at(refusing, "--threads", 3), cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr and " again" in done.stderr.splitlines()[-1]
     assert len(refusing.requests) <= 3
     with RunJournal(tmp_path / "run" / "journal.sqlite") as journal:
         assert journal.results() == {}

@@ -36,6 +36,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 @pytest.fixture(scope="module")
 def made(
     tmp_path_factory: pytest.TempPathFactory,
+    tables: Path,
     command: Callable[..., subprocess.CompletedProcess[str]],
 ) -> Path:
     """A folder with the files that the pages speak of, and what their commands make of them."""
@@ -44,6 +45,7 @@ def made(
     (folder / "docs").mkdir()
     (folder / "docs" / "bridge.md").write_text("# The bridge\n\nNils Haug designed the bridge.")
     shutil.copytree(ROOT / "artifacts" / "demo", folder / "artifacts" / "mine")
+    shutil.copyfile(tables, folder / "artifacts" / "mlflow.db")
     passages = "".join(f"{passage.model_dump_json()}\n" for passage in CORPUS)
     for name in ("corpus.jsonl", "ga_dspy/demo/corpus.jsonl", "musique/dev.jsonl"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

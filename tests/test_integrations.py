@@ -11,16 +11,14 @@ import pytest
 
 import ga_dspy
 
-pytest.importorskip("langchain_core")
-pytest.importorskip("langgraph")
-pytest.importorskip("llama_index.core")
-
 PAGE = Path(__file__).parents[1] / "docs" / "integrations.md"
 
 
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
     """What the blocks come to, over an index of two passages."""
+    for package in ("langchain_core", "langgraph", "llama_index.core"):
+        pytest.importorskip(package)
     about = {"source": "bridge.md", "lang": "en"}
     bridge = ga_dspy.Passage(
         id="b", title="Halden Bridge", text="Nils Haug designed the bridge.", metadata=about

@@ -383,7 +383,7 @@ def test_a_role_follows_from_the_verb_beside_the_name(
 @pytest.mark.parametrize(
     "piece", ["a ", "A. ", "(", "1,", "x", "Ab", "東", "of the ", '"A ', "1 May "]
 )
-def test_a_text_of_a_million_characters_costs_no_more_than_its_length(piece: str) -> None:
+def test_the_cost_of_a_text_grows_as_its_length(piece: str) -> None:
     def seconds(size: int) -> float:
         text = piece * (size // len(piece))
         begun = time.process_time()
@@ -397,8 +397,8 @@ def test_a_text_of_a_million_characters_costs_no_more_than_its_length(piece: str
             mentions(phrase, text)
         return time.process_time() - begun
 
-    seconds(10_000)
-    assert seconds(400_000) < 40 * max(seconds(100_000), 0.05)
+    seconds(2_000)
+    assert seconds(200_000) < 40 * max(seconds(20_000), 0.02)
 
 
 def test_real_lines_are_kept_and_false_ones_refused(shared: Callable[[str], Path]) -> None:

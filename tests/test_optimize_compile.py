@@ -130,26 +130,9 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_recipe_runs_to_its_end_and_a_second_time_without_a_call(
+def test_a_recipe_keeps_the_lms_of_steps_to_its_end_and_makes_no_call_a_second_time(
     name: str, tmp_path: Path
 ) -> None:
-    outcome = compiled(name, tmp_path, settings=SMALL[name])
-    assert outcome.stopped == ""
-    assert outcome.before.f1 < outcome.after.f1 == 100.0, outcome.candidates
-    assert (outcome.verdict, outcome.held_out) == ("better", "test")
-    assert not verify(tmp_path)
-    again = compiled(
-        name, tmp_path, settings=SMALL[name], lm=scripted_lm([]), reflection=[], prompt=[]
-    )
-    assert again.spent.replayed == again.spent.calls == outcome.spent.calls
-    assert again.prompts_after == outcome.prompts_after
-    program = load(tmp_path, retriever=search)
-    with dspy.context(lm=scripted_lm(task)):
-        assert program(question=TEST[1].question).answer == "State21"
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_a_recipe_keeps_the_lm_that_a_step_has_of_its_own(name: str, tmp_path: Path) -> None:
     small, big = scripted_lm(task), scripted_lm(task)
     big.model = "ga-dspy/big"
     program = GraphAnchor(search, max_steps=3, k=2)
@@ -158,12 +141,14 @@ def test_a_recipe_keeps_the_lm_that_a_step_has_of_its_own(name: str, tmp_path: P
     asked = ["answer" in asked_fields(prompt) for prompt in big.engine.prompts]
     assert all(asked) and len(asked) > 12
     assert not any("answer" in asked_fields(prompt) for prompt in small.engine.prompts)
-    assert outcome.before.f1 < outcome.after.f1 == 100.0
+    assert outcome.before.f1 < outcome.after.f1 == 100.0, outcome.candidates
+    assert (outcome.verdict, outcome.held_out, outcome.stopped) == ("better", "test", "")
     assert outcome.after.protocol.lms == outcome.before.protocol.lms == {"answer": "ga-dspy/big"}
     assert outcome.summary()["lms"]["answer"] == "ga-dspy/big"
     assert program.answer.lm is big and program.read.lm is None
     known = show(tmp_path).manifest.predictor_lms
     assert known == {"answer": "ga-dspy/big"}
+    assert not verify(tmp_path)
     again = GraphAnchor(search, max_steps=3, k=2)
     again.answer.lm = scripted_lm([])
     again.answer.lm.model = "ga-dspy/big"
@@ -172,6 +157,10 @@ def test_a_recipe_keeps_the_lm_that_a_step_has_of_its_own(name: str, tmp_path: P
         program=again,
     )  # fmt: skip
     assert replayed.spent.replayed == replayed.spent.calls == outcome.spent.calls
+    assert replayed.prompts_after == outcome.prompts_after
+    loaded = load(tmp_path, retriever=search)
+    with dspy.context(lm=scripted_lm(task)):
+        assert loaded(question=TEST[1].question).answer == "State21"
 
 
 def test_a_cap_holds_for_the_lms_of_steps_too(tmp_path: Path) -> None:

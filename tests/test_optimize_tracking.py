@@ -10,7 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import pytest
@@ -68,16 +68,42 @@ def outcome(artifact: Path, before: int = 10, after: int = 30, **changes: Any) -
     return replace(plain, **changes)
 
 
-@pytest.fixture
-def root(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of artifacts with a program in it and an empty store, and no other store around."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    root = tmp_path / "my artifacts"
+def artifacts_in(folder: Path, tables: Path) -> Path:
+    """A folder of artifacts with a program in it and an empty store."""
+    root = folder / "my artifacts"
     save(GraphAnchor(lambda query, k: []), root / "demo", recipe={"name": "bootstrap-rs"})
     shutil.copyfile(tables, root / "mlflow.db")
     return root
+
+
+@pytest.fixture
+def root(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of artifacts, and no other store around."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return artifacts_in(tmp_path, tables)
+
+
+class Logged(NamedTuple):
+    root: Path
+    tracked: Tracked
+    client: Any
+
+    @property
+    def run(self) -> Any:
+        return self.client.get_run(self.tracked.run_id)
+
+
+@pytest.fixture(scope="module")
+def logged(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Logged:
+    """A compilation that is logged, to be looked at."""
+    root = artifacts_in(tmp_path_factory.mktemp("logged"), tables)
+    outcome(root / "demo").figure.write_bytes(b"an image")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        found = tracked(root, failures=(2, 0))
+    return Logged(root, found, client_of(f"sqlite:///{root}/mlflow.db"))
 
 
 def tracked(root: Path, before: int = 10, after: int = 30, **changes: Any) -> Tracked:
@@ -109,27 +135,23 @@ def test_by_default_everything_is_kept_in_a_database_beside_the_artifacts(
     assert logged.how_to_open.endswith(shown)
 
 
-def test_a_compilation_is_a_run_and_each_candidate_a_run_inside_it(root: Path) -> None:
-    logged = tracked(root)
-    client = client_of(f"sqlite:///{root}/mlflow.db")
-    (whole,) = runs(client, "compile")
-    nested = runs(client, "candidate")
-    assert (whole.info.run_id, whole.info.status) == (logged.run_id, "FINISHED")
-    assert {run.data.tags["mlflow.parentRunId"] for run in nested} == {logged.run_id}
+def test_a_compilation_is_a_run_and_each_candidate_a_run_inside_it(logged: Logged) -> None:
+    (whole,) = runs(logged.client, "compile")
+    nested = runs(logged.client, "candidate")
+    assert (whole.info.run_id, whole.info.status) == (logged.tracked.run_id, "FINISHED")
+    assert {run.data.tags["mlflow.parentRunId"] for run in nested} == {whole.info.run_id}
     scores = {run.info.run_name: run.data.metrics["validation/score"] for run in nested}
     assert scores == {f"{i}: 2 demos for read": s for i, s in ((1, 40.0), (2, 55.0), (3, 50.0))}
-    best = client.get_metric_history(logged.run_id, "candidates/best")
+    best = logged.client.get_metric_history(whole.info.run_id, "candidates/best")
     assert [(point.step, point.value) for point in best] == [(1, 40.0), (2, 55.0), (3, 55.0)]
 
 
-def test_candidates_that_read_alike_can_be_told_apart_and_compared(root: Path) -> None:
-    tracked(root)
-    client = client_of(f"sqlite:///{root}/mlflow.db")
-    nested = runs(client, "candidate")
+def test_candidates_that_read_alike_can_be_told_apart_and_compared(logged: Logged) -> None:
+    nested = runs(logged.client, "candidate")
     assert len({run.data.params["read.instruction"] for run in nested}) == 3
     assert {run.data.params["read.demos"] for run in nested} == {"1", "2", "3"}
     assert {run.data.params["parameters.max_demos"] for run in nested} == {"4"}
-    shown = {text(client, run.info.run_id, "prompts.txt") for run in nested}
+    shown = {text(logged.client, run.info.run_id, "prompts.txt") for run in nested}
     assert "=== read ===\nRead on, 1.\n\n--- demo 1 ---\nquestion: Where?" in shown
 
 
@@ -137,13 +159,12 @@ def test_the_same_compilation_is_logged_once(root: Path) -> None:
     first, second = tracked(root), tracked(root)
     assert (first.is_new, second.is_new) == (True, False)
     assert first.run_id == second.run_id
+    assert len(versions(client_of(f"sqlite:///{root}/mlflow.db"))) == 2
     assert tracked(root, recipe="gepa").run_id != first.run_id
 
 
-def test_the_run_says_what_was_bought_with_what_and_on_which_data(root: Path) -> None:
-    logged = tracked(root, failures=(2, 0))
-    run = client_of(f"sqlite:///{root}/mlflow.db").get_run(logged.run_id)
-    metrics = run.data.metrics
+def test_the_run_says_what_was_bought_with_what_and_on_which_data(logged: Logged) -> None:
+    metrics = logged.run.data.metrics
     gained = (metrics["baseline/f1"], metrics["test/f1"], metrics["gain/f1"])
     assert gained == (25.0, 75.0, 50.0)
     assert metrics["test/f1_low"] < 75.0 < metrics["test/f1_high"]
@@ -155,42 +176,31 @@ def test_the_run_says_what_was_bought_with_what_and_on_which_data(root: Path) ->
         "corpus": "c" * 64, "sampling.temperature": "0.0", "data.train.name": "train.json",
         "data.train.sha256": "a" * 64, "data.train.n": "150",
     }  # fmt: skip
-    assert expected.items() <= run.data.params.items()
+    assert expected.items() <= logged.run.data.params.items()
     lost = {name: metrics[name] for name in ("asked", "failures_before", "failures_after")}
     assert lost == {"asked": 40, "failures_before": 2, "failures_after": 0}
 
 
-def test_the_run_holds_predictions_and_the_artifact(root: Path) -> None:
+def test_the_run_holds_predictions_the_artifact_and_the_figure_of_the_candidates(
+    logged: Logged,
+) -> None:
     import pandas as pd
 
-    logged = tracked(root)
-    client, run = client_of(f"sqlite:///{root}/mlflow.db"), str(logged.run_id)
+    client, run = logged.client, str(logged.tracked.run_id)
     table = pd.read_json(client.download_artifacts(run, "predictions.json"), orient="split")
     assert table.query("f1 == 0")["answer"].tolist() == ["Billings"] * 10 and len(table) == 40
     for name in ("manifest.json", "program.json"):
-        assert text(client, run, f"artifact/{name}") == (root / "demo" / name).read_text()
+        assert text(client, run, f"artifact/{name}") == (logged.root / "demo" / name).read_text()
+    assert "candidates.png" in [one.path for one in client.list_artifacts(run)]
 
 
-def test_the_run_holds_the_figure_of_the_candidates_where_there_is_one(root: Path) -> None:
-    outcome(root / "demo").figure.write_bytes(b"an image")
-    logged = tracked(root)
-    files = [one.path for one in client_of(logged.uri).list_artifacts(logged.run_id)]
-    assert "candidates.png" in files
-
-
-def test_prompts_are_versions_linked_to_the_run_and_the_same_program_makes_none(
-    root: Path,
-) -> None:
-    first = tracked(root)
-    client = client_of(f"sqlite:///{root}/mlflow.db")
-    (prompt,) = client.search_prompts()
+def test_prompts_are_versions_linked_to_the_run(logged: Logged) -> None:
+    (prompt,) = logged.client.search_prompts()
     assert prompt.name == "demo.read"
-    shown = {v.version: (v.template, v.commit_message) for v in versions(client)}
+    shown = {v.version: (v.template, v.commit_message) for v in versions(logged.client)}
     assert shown == {1: (str(GIVEN), "as given"), 2: (str(NEW), "by bootstrap-rs: better")}
     linked = json.dumps([{"name": "demo.read", "version": "2"}])
-    assert client.get_run(first.run_id).data.tags["mlflow.linkedPrompts"] == linked
-    tracked(root)
-    assert len(versions(client)) == 2
+    assert logged.run.data.tags["mlflow.linkedPrompts"] == linked
 
 
 def versions(client: Any) -> list[Any]:
@@ -206,17 +216,14 @@ def test_a_program_that_is_as_it_was_given_becomes_no_version(root: Path) -> Non
     assert list(client.search_registered_models()) == []
 
 
-def test_a_version_of_the_model_has_its_scores_and_says_how_it_is_served(root: Path) -> None:
-    logged = tracked(root)
-    client = client_of(f"sqlite:///{root}/mlflow.db")
-    assert (
-        logged.place == "demo version 1: champion (no champion yet; better than its own baseline)"
-    )
-    version = client.get_model_version("demo", "1")
+def test_a_version_of_the_model_has_its_scores_and_says_how_it_is_served(logged: Logged) -> None:
+    place = "demo version 1: champion (no champion yet; better than its own baseline)"
+    assert logged.tracked.place == place
+    version = logged.client.get_model_version("demo", "1")
     assert "F1 25.0 → 75.0" in version.description
     assert "mlflow models serve -m models:/demo/1" in version.description
-    (model,) = client.get_run(logged.run_id).outputs.model_outputs
-    scores = {m.key: m.value for m in client.get_logged_model(model.model_id).metrics}
+    (model,) = logged.run.outputs.model_outputs
+    scores = {m.key: m.value for m in logged.client.get_logged_model(model.model_id).metrics}
     assert (scores["test/f1"], scores["baseline/f1"]) == (75.0, 25.0)
 
 

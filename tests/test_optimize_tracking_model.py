@@ -63,16 +63,17 @@ def compiled(root: Path, lm: Any) -> Tracked:
     return track_compilation(outcome, uri=uri, root=root, index=root / "index")
 
 
-def made(root: Path) -> Path:
+def made(root: Path, tables: Path) -> Path:
     """A folder with a compiled program, and a store in which it is the champion."""
+    shutil.copyfile(tables, root / "mlflow.db")
     Index.build([TOWN], root / "index", kind="sparse")
     compiled(root, scripted_lm(answered))
     return root
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("artifacts"))
+def root(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("artifacts"), tables)
 
 
 @pytest.fixture
@@ -183,10 +184,12 @@ def test_the_champion_loads_with_pickle_forbidden_and_answers(loaded: Any, root:
     assert not {".pkl", ".pickle", ".joblib"} & kept
 
 
-def test_a_compilation_that_is_replayed_registers_no_second_version(tmp_path: Path) -> None:
+def test_a_compilation_that_is_replayed_registers_no_second_version(
+    tables: Path, tmp_path: Path
+) -> None:
     from mlflow import MlflowClient
 
-    made(tmp_path)
+    made(tmp_path, tables)
     again = compiled(tmp_path, scripted_lm([]))
     assert not again.is_new and again.place == "logged before"
     uri = f"sqlite:///{tmp_path}/mlflow.db"
@@ -195,10 +198,11 @@ def test_a_compilation_that_is_replayed_registers_no_second_version(tmp_path: Pa
 
 
 @pytest.fixture(scope="module")
-def graph_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an index and the graph of its passages."""
+def graph_world(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an index and the graph of its passages, and an empty store."""
     pytest.importorskip("igraph")
     root = tmp_path_factory.mktemp("graphs")
+    shutil.copyfile(tables, root / "mlflow.db")
     index = Index.build([TOWN], root / "index", kind="sparse")
     build_graph(index, root / "graph", lm=ga_dspy.extractive_lm())
     return root
@@ -275,7 +279,7 @@ def test_no_pickle_is_read_on_any_way_to_a_program(store: str, root: Path) -> No
 
 
 def test_compiling_saving_and_tracking_write_no_pickle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pickle
 
@@ -287,7 +291,7 @@ def test_compiling_saving_and_tracking_write_no_pickle(
     for module in (pickle, cloudpickle):
         for name in ("dump", "dumps", "Pickler"):
             monkeypatch.setattr(module, name, refuse)
-    made(tmp_path)
+    made(tmp_path, tables)
     assert (tmp_path / "towns" / "program.json").is_file()
     assert any((tmp_path / "mlartifacts").rglob("program.json"))
 

@@ -171,8 +171,8 @@ def test_many_vectors_are_indexed_and_changes_are_seen(
 
 def test_the_cost_of_an_index_is_measured_beside_bare_libraries(tmp_path: Path) -> None:
     pytest.importorskip("bm25s")
-    found = scale(tmp_path / "index", 2000, 20, "hash-16", 10)
-    assert found["passages"] == 2000
+    found = scale(tmp_path / "index", 500, 20, "hash-16", 10)
+    assert found["passages"] == 500
     for figure in ("build_s", "build_rss_mb", "rss_mb", "disk_mb", "open_s", "add_100_s"):
         assert found[figure] > 0
     for search in (*KINDS, "faiss", "bm25"):

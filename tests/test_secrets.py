@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import sys
 import threading
@@ -114,11 +115,12 @@ def held(folder: Path, printed: str) -> set[tuple[str, str]]:
 
 def test_no_planted_key_is_written_tracked_or_printed(
     address: str,
+    tables: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip("mlflow")
+    shutil.copyfile(tables, tmp_path / "mlflow.db")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus.jsonl").write_text(PASSAGE.model_dump_json())
@@ -156,7 +158,7 @@ def test_no_planted_key_is_written_tracked_or_printed(
     assert "You sent" in printed
     assert (tmp_path / "artifact" / "program.json").is_file()
     assert (tmp_path / "artifact" / "run" / "ledger.sqlite").is_file()
-    assert (tmp_path / "mlflow.db").is_file()
+    assert (tmp_path / "mlflow.db").read_bytes() != tables.read_bytes()
     assert held(tmp_path, printed) == set()
 
 

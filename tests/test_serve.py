@@ -20,11 +20,9 @@ import dspy
 import httpx
 import openai
 import pytest
-import schemathesis
 from endpoint import Behaviour, Endpoint, Outage
 from hypothesis import HealthCheck, Phase, given, settings
 from openai.types.chat import ChatCompletionMessageParam
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import ga_dspy
 from ga_dspy.demo import DEMO_QUESTION, corpus
@@ -368,6 +366,9 @@ def test_the_page_may_load_nothing_and_asks_its_own_host_alone(client: httpx.Cli
 
 
 def test_the_schema_describes_what_is_sent(client: httpx.Client) -> None:
+    import schemathesis  # here, for it takes seconds
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
     schema: Any = schemathesis.openapi.from_url(f"{client.base_url}/openapi.json")
     operations = [found.ok() for found in schema.get_all_operations()]
     assert len(operations) == 16
@@ -502,7 +503,7 @@ def is_up(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_200_questions_at_once_are_all_answered_though_it_is_stopped_meanwhile(
+def test_100_questions_at_once_are_all_answered_though_it_is_stopped_meanwhile(
     tmp_path: Path,
 ) -> None:
     index = ga_dspy.Index.build([*corpus()][:4], tmp_path / "index", kind="sparse")
@@ -521,7 +522,7 @@ def test_200_questions_at_once_are_all_answered_though_it_is_stopped_meanwhile(
             base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=120, limits=limits
         ) as to:
             asked = [asyncio.create_task(to.post("/ask", json={"question": text}))
-                     for text in wanted * 50]  # fmt: skip
+                     for text in wanted * 25]  # fmt: skip
             begun = going = 0.0
             while begun < len(asked):
                 counts = (await to.get("/metrics")).text
@@ -538,27 +539,8 @@ def test_200_questions_at_once_are_all_answered_though_it_is_stopped_meanwhile(
         assert KEY not in (process.stderr.read() if process.stderr else "")
     assert {reply.status_code for reply in replies} == {200}
     records = [reply.json() for reply in replies]
-    assert len({record.pop("id") for record in records}) == 200
-    assert records == [alone[text] for text in wanted] * 50
-
-
-def test_a_client_that_stops_reading_keeps_no_service_from_stopping(tmp_path: Path) -> None:
-    long = ga_dspy.Passage(id="1", title="Bridge", text="The bridge is red. " * 200_000)
-    ga_dspy.Index.build([long], tmp_path / "index", kind="sparse")
-    port, question = free_port(), b'{"question": "Which bridge is red?"}'
-    head = [
-        "POST /ask HTTP/1.1", "Host: localhost", "Accept: text/event-stream", f"X-API-Key: {KEY}",
-        "Content-Type: application/json", f"Content-Length: {len(question)}", "", "",
-    ]  # fmt: skip
-    with begun(tmp_path / "index", port, "--deadline", "3") as process, socket.socket() as client:
-        until(lambda: is_up(port), 60)
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.connect(("127.0.0.1", port))
-        client.sendall("\r\n".join(head).encode() + question)
-        assert client.recv(15) == b"HTTP/1.1 200 OK"
-        time.sleep(1)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(40) == 0
+    assert len({record.pop("id") for record in records}) == 100
+    assert records == [alone[text] for text in wanted] * 25
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from typing import Any
 import dspy
 import httpx
 import pytest
+import uvicorn
 from test_mcp import server_of
-from test_serve import KEY, asked, serving
+from test_serve import KEY, asked, serving, until
 
 import ga_dspy
 from ga_dspy.errors import InputError
@@ -183,31 +184,44 @@ def test_conditions_that_would_cost_much_are_refused_at_once(
             assert time.monotonic() - begun < 2
 
 
-def test_a_stream_that_is_not_read_ends_in_time(index: ga_dspy.Index) -> None:
-    long = [ga_dspy.Passage(id="1", title="Bridge", text="The bridge is red. " * 200_000)]
-    over = ga_dspy.Index.from_passages(long, kind="sparse")
-    limits = Limits(deadline=0.5, arrival=1.0)
+def test_a_stream_that_is_not_read_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga_dspy.serve.listen._GRACE", 0.5)
+    with unread(Limits(deadline=2.0)) as server:
+        until(lambda: not server.server_state.connections)
+
+
+def test_a_client_that_stops_reading_keeps_no_service_from_stopping() -> None:
+    with unread(Limits(deadline=1.0), force_exit=False):
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 8
+
+
+@contextmanager
+def unread(limits: Limits, *, force_exit: bool = True) -> Iterator[Any]:
+    """A server, and a client that asks it and does not read the stream of the answer."""
+    long = [ga_dspy.Passage(id="1", title="Bridge", text="The bridge is red. " * 20_000)]
+    app = apps(ga_dspy.Index.from_passages(long, kind="sparse"), limits)[False]
     question = b'{"question": "Which bridge is red?"}'
     head = (
         "POST /ask HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(question)}\r\n\r\n"
     )
-    app = apps(over, limits)[False]
-    with open_server(app, limits) as (server, port), socket.socket() as client:
+    with socket.socket() as client, open_server(app, limits, force_exit) as (server, port):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", port))
         client.sendall(head.encode() + question)
-        assert client.recv(4)
-        assert server.server_state.connections
-        end = time.monotonic() + 20
-        while server.server_state.connections and time.monotonic() < end:
-            time.sleep(0.1)
-        assert not server.server_state.connections
+        assert client.recv(15) == b"HTTP/1.1 200 OK"
+        (connection,) = server.server_state.connections
+        until(lambda: connection.transport.get_write_buffer_size() > 0)
+        yield server
 
 
 @contextmanager
-def open_server(app: Any, limits: Limits) -> Iterator[tuple[Any, int]]:
+def open_server(
+    app: Any, limits: Limits, force_exit: bool = True
+) -> Iterator[tuple[uvicorn.Server, int]]:
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     server = make_server(app, limits, log_level="critical")
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
@@ -216,8 +230,9 @@ def open_server(app: Any, limits: Limits) -> Iterator[tuple[Any, int]]:
     try:
         yield server, listener.getsockname()[1]
     finally:
-        server.should_exit = server.force_exit = True
+        server.should_exit, server.force_exit = True, force_exit
         thread.join(20)
+        assert not thread.is_alive()
 
 
 HALF = {
