@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -71,21 +70,6 @@ def test_without_mlflow_the_extra_to_install_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(MissingExtra, match=r"mlflow is not installed; .*ga-dspy\[optimize\]"):
         load("models:/qa@champion", retriever=search)
-
-
-IMPORTS = """
-import sys
-import ga_dspy.artifact
-heavy = ("mlflow", "torch", "faiss", "datasets", "lightgbm", "ga_dspy.eval", "ga_dspy.optimize")
-print(*(name for name in heavy if name in sys.modules))
-"""
-
-
-def test_importing_the_module_imports_nothing_heavy(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTS], capture_output=True, text=True, cwd=tmp_path, timeout=120
-    )
-    assert (done.stdout.split(), done.returncode) == ([], 0), done.stderr
 
 
 def test_two_artifacts_of_one_program_do_not_differ(artifact: Path, tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -340,11 +338,3 @@ def test_only_a_program_that_is_better_on_test_questions_can_be_the_champion(
     champion, reason = decide(outcome(Path(), after=40, **changes), reigning)
     assert not champion
     assert said in reason
-
-
-def test_importing_the_package_does_not_import_mlflow() -> None:
-    code = (
-        "import sys, ga_dspy.optimize, ga_dspy.optimize.tracking;"
-        "sys.exit(bool({'mlflow', 'matplotlib', 'pandas'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -44,13 +44,6 @@ def fake(name: str, **prompts: str) -> tuple[SentenceEncoder, FakeModel]:
     return encoder, model
 
 
-def test_importing_retrieval_imports_no_search_library() -> None:
-    heavy = "{'faiss', 'torch', 'bm25s', 'pyarrow', 'scipy', 'numpy', 'sentence_transformers'}"
-    code = f"import sys, ga_dspy.retrieval; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 @pytest.mark.parametrize(
     ("name", "query", "passage"),
     [
