@@ -387,26 +387,31 @@ def test_without_a_test_set_it_is_said_that_validation_was_measured_on(tmp_path:
     assert outcome.held_out == "validation" and len(outcome.after.results) == len(VALIDATION)
 
 
-def test_the_summary_says_what_was_bought_and_what_it_cost(tmp_path: Path) -> None:
-    compiled("labeled", tmp_path, settings=SMALL["labeled"])
-    summary = json.loads((tmp_path / "summary.json").read_text())
+@pytest.fixture(scope="module")
+def labeled(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return compiled("labeled", tmp_path_factory.mktemp("labeled"), settings=SMALL["labeled"])
+
+
+def test_the_summary_says_what_was_bought_and_what_it_cost(labeled: Outcome) -> None:
+    summary = json.loads((labeled.artifact / "summary.json").read_text())
     assert (summary["recipe"], summary["n"], summary["f1_after"]) == ("labeled", 12, 100.0)
     assert summary["ci95_before"][0] < summary["f1_before"] < summary["ci95_before"][1]
     assert summary["p_value"] < 0.05 and summary["verdict"] == "better"
     assert {"calls", "tokens", "seconds"} < set(summary)
 
 
-def test_the_figure_shows_the_candidates_and_names_the_chosen_and_the_given(tmp_path: Path) -> None:
-    outcome = compiled("labeled", tmp_path, settings=SMALL["labeled"])
-    assert outcome.figure.read_bytes().startswith(b"\x89PNG") and not outcome.unchanged
-    given, chosen = outcome.points
+def test_the_figure_shows_the_candidates_and_names_the_chosen_and_the_given(
+    labeled: Outcome,
+) -> None:
+    assert labeled.figure.read_bytes().startswith(b"\x89PNG") and not labeled.unchanged
+    given, chosen = labeled.points
     assert (given.label, chosen.label) == (
         "as given",
-        f"{outcome.candidates[1].description} (chosen)",
+        f"{labeled.candidates[1].description} (chosen)",
     )
     assert (given.stands_out, chosen.stands_out) == (False, True)
-    assert (given.f1, chosen.f1) == tuple(c.score for c in outcome.candidates)
-    tokens = [run.summary()["tokens_mean"] for run in (outcome.before, outcome.after)]
+    assert (given.f1, chosen.f1) == tuple(c.score for c in labeled.candidates)
+    tokens = [run.summary()["tokens_mean"] for run in (labeled.before, labeled.after)]
     assert 0 < given.tokens < chosen.tokens and tokens[0] < tokens[1]
 
 
