@@ -81,7 +81,7 @@ def limit(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 def test_a_file_made_to_be_slow_is_named_and_the_others_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit(monkeypatch, 4.0)
+    limit(monkeypatch, 6.0)
     for name, make in BOMBS.items():
         (tmp_path / name).write_bytes(make())
     (tmp_path / "z.md").write_text("The bridge is red.")
@@ -89,11 +89,11 @@ def test_a_file_made_to_be_slow_is_named_and_the_others_are_read(
     stages: list[str] = []
     begun = time.monotonic()
     found = read_files(tmp_path, progress=lambda stage, done, count: stages.append(stage))
-    assert time.monotonic() - begun < 6 * len(BOMBS)
+    assert time.monotonic() - begun < 8 * len(BOMBS)
     lines = {file.name: file for file in found.files}
     assert [lines[name].status for name in ("z.md", "z.pdf")] == ["read", "read"]
     for name in ("paragraphs.docx", "links.md", "front.md"):
-        assert "not read within 4 s" in str(lines[name]), str(lines[name])
+        assert "not read within 6 s" in str(lines[name]), str(lines[name])
     for name in ("run.docx", "lies.docx", "far.xlsx", "nested.html", "attributes.html"):
         assert lines[name].status == "unread", str(lines[name])
     assert {f"reading {name}" for name in BOMBS} <= set(stages)
