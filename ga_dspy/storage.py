@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Final, NoReturn, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -316,9 +316,11 @@ class Generation(BaseModel):
     Attributes:
         generation: Counts the changes; names the folder of the current contents.
         files: Size and hash of every file of the contents, by path inside the folder.
+        remedy: What to do about one of another format.
     """
 
     model_config = ConfigDict(frozen=True)
+    remedy: ClassVar[str] = "install the version that wrote it, or build it into a new folder"
 
     generation: int = 0
     files: Mapping[Annotated[str, Field(pattern=r"^[\w./-]{1,200}$")], StoredFile] = {}
@@ -349,7 +351,7 @@ class Generation(BaseModel):
                 f"{path} does not read as {what} of format {cls.model_fields['format'].default} "
                 f"({place}: {first['msg']})",
                 expected=f"{what} that this version of ga-dspy wrote",
-                remedy="install the version that wrote it, or remove this file and build it again",
+                remedy=cls.remedy,
             ) from error
 
     def check(self, folder: Path, *, hashes: bool | None = None) -> None:
@@ -421,9 +423,9 @@ class Generation(BaseModel):
 
     def _hashed(self, folder: Path) -> dict[int, StoredFile]:
         """Return size and hash of the files in the current manifest, by inode."""
-        if not (folder / MANIFEST).is_file():
-            return {}
-        found = self.read(folder, "an index").files.items()
+        found: Iterable[tuple[str, StoredFile]] = ()
+        with suppress(FileNotFoundError, UnknownFormat):
+            found = self.read(folder, "an index").files.items()
         return {(folder / n).stat().st_ino: s for n, s in found if (folder / n).is_file()}
 
 

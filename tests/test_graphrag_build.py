@@ -422,6 +422,17 @@ def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
         open_graph(tmp_path)
 
 
+def test_a_build_replaces_a_graph_of_an_earlier_format_from_what_was_read(tmp_path: Path) -> None:
+    build_graph(index_of(ROADS), tmp_path, lm=reader([]))
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(json.dumps({"format": 1, "passages": 3}))
+    with pytest.raises(UnknownFormat, match="graph build"):
+        open_graph(tmp_path)
+    asked: list[str] = []
+    assert len(build_graph(index_of(ROADS), tmp_path, lm=reader(asked)).graph) == 4
+    assert len(open_graph(tmp_path).graph) == 4 and not asked
+
+
 def test_fifty_thousand_triples_open_in_less_than_a_second(tmp_path: Path) -> None:
     places = [(Evidence(passage=f"p{p}", start=0, end=5),) for p in range(2500)]
     entities = (Entity(name=f"Station {i}", evidence=places[i % 2500]) for i in range(9000))

@@ -35,12 +35,12 @@ from ga_dspy.graphrag.build import Estimate, extractor_of
 from ga_dspy.graphrag.communities import Community, Summary, find_communities, topics_of
 from ga_dspy.graphrag.linking import fact_text
 from ga_dspy.graphrag.records import FIELDS, Conditions, relation_key, split_conditions
-from ga_dspy.graphrag.stored import SUMMARIES, GraphManifest, read_manifest
+from ga_dspy.graphrag.stored import SUMMARIES, GraphManifest, manifest_to_change, read_manifest
 from ga_dspy.graphrag.walk import central_nodes, find_named, paths_between
 from ga_dspy.lm.budget import Caps
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.retrieval import Index
-from ga_dspy.storage import MANIFEST, read_as, write_whole
+from ga_dspy.storage import read_as, write_whole
 from ga_dspy.viewer import graph_page
 
 _LABEL = "Access label to read with; by default only public items."
@@ -144,7 +144,7 @@ def build(
     "was born in" counts as "born in" everywhere.
     """
     own = read_as(rules, Rules, expected="rules", remedy=_HELP) if rules else Rules()
-    before = read_manifest(out) if (out / MANIFEST).is_file() else None
+    before = manifest_to_change(out)
     make = partial(graphrag.build_graph, rules=own)
     _read_graph(make, index, out, models, before, extraction.extractor, options)
 

@@ -41,6 +41,7 @@ from ga_dspy.graphrag.stored import (
     Record,
     StoredGraph,
     digest_of_settings,
+    manifest_to_change,
     open_graph,
     read_manifest,
 )
@@ -242,7 +243,7 @@ def _manifest_of(folder: Path) -> GraphManifest | None:
     for path in sorted(folder.iterdir()):
         if not path.name.startswith(ours):
             raise not_empty(folder, repr(path.name))
-    return read_manifest(folder) if (folder / MANIFEST).is_file() else None
+    return manifest_to_change(folder)
 
 
 def _update(reader: Reader, stored: StoredGraph | None, settings: Sources) -> StoredGraph:
@@ -283,7 +284,7 @@ def _update(reader: Reader, stored: StoredGraph | None, settings: Sources) -> St
     made = made or StoredGraph.of(reader.folder, GraphManifest(**stated), records, settings)
     stated["generation"] = reader.before.generation + 1 if reader.before else 0
     made.manifest = made.manifest.model_copy(update=stated)
-    made.save()
+    made.save(stored)
     reader.progress("resolving", 1, 1)
     return made
 

@@ -8,15 +8,16 @@ communities. A killed process leaves a graph that opens, either the old or the n
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -31,6 +32,7 @@ from ga_dspy.graphrag.records import NO_LABELS, Sources, with_ends
 from ga_dspy.graphrag.resolution import Resolved, admit, is_local
 from ga_dspy.graphrag.tables import Tables, arrow_table, read_table, write_table
 from ga_dspy.retrieval import Index
+from ga_dspy.retrieval.engine import link
 from ga_dspy.storage import MANIFEST, Generation, open_current
 
 JOURNAL: Final = "journal.sqlite"
@@ -74,6 +76,7 @@ class GraphManifest(Generation):
         unused_overrides: Descriptions of the overrides that did not match.
     """
 
+    remedy: ClassVar[str] = "run `ga-dspy graph build` in this folder: what was read is kept"
     format: Literal[2] = 2
     version: str = version("ga-dspy")
     index: str
@@ -170,7 +173,10 @@ class StoredGraph:
     def open(cls, path: Path, manifest: GraphManifest) -> StoredGraph:
         """Open the contents that a manifest names."""
         folder = path / manifest.contents
-        rows = read_table(folder, "records").to_pylist()
+        parts = sorted(folder.glob("records*.arrow"))
+        rows = chain.from_iterable(
+            read_table(folder, one.stem, "records").to_pylist() for one in parts
+        )
         return cls(
             path,
             manifest,
@@ -203,8 +209,12 @@ class StoredGraph:
         }
         self.manifest = self.manifest.model_copy(update=sizes)
 
-    def save(self) -> None:
-        """Write the graph as the generation of its manifest, and make it the current one."""
+    def save(self, before: StoredGraph | None = None) -> None:
+        """Write the graph as the generation of its manifest, and make it the current one.
+
+        Args:
+            before: The current generation; its files with the same records are linked.
+        """
         settings = {"rules": self.settings.rules.model_dump(), "labels": self.settings.labels}
 
         def write(target: Path) -> None:
@@ -212,10 +222,23 @@ class StoredGraph:
             if self.graph.labels_in_use:
                 self.graph.public.tables.save(target / "public")
             (target / _SETTINGS).write_text(_as_json(settings), encoding="utf-8")
-            records = arrow_table("records", map(vars, self.records.values()))
-            write_table(target, "records", records)
+            known = before._records_by_file if before else {}
+            for name, records in self._records_by_file.items():
+                old = self.path / (before or self).manifest.contents / f"{name}.arrow"
+                if known.get(name) == records and old.is_file():
+                    link(old, target / old.name)
+                else:
+                    write_table(target, name, arrow_table("records", map(vars, records)))
 
         self.manifest = self.manifest.put(self.path, write)
+
+    @property
+    def _records_by_file(self) -> Mapping[str, Sequence[Record]]:
+        """Return the records of each of up to 16 files, so that an update writes few of them."""
+        found = defaultdict[str, list[Record]](list)
+        for record in self.records.values():
+            found[f"records-{record.digest[:1]}"].append(record)
+        return found
 
     @cached_property
     def communities(self) -> tuple[Community, ...]:
@@ -372,3 +395,23 @@ def read_manifest(folder: Path) -> GraphManifest:
         expected = "a folder written by `ga-dspy graph build`"
         raise InputError(f"{folder} holds {found}", expected=expected, remedy=remedy)
     return GraphManifest.read(folder, "a graph")
+
+
+def manifest_to_change(folder: Path) -> GraphManifest | None:
+    """Read the manifest of a graph; None if there is none, or one of an earlier format.
+
+    A build replaces a graph of an earlier format, from the same journal.
+
+    Raises:
+        UnknownFormat: It was written by a later version, or is not a manifest.
+    """
+    try:
+        return GraphManifest.read(folder, "a graph")
+    except FileNotFoundError:
+        return None
+    except UnknownFormat:
+        with suppress(ValidationError):
+            stated = TypeAdapter(Mapping[str, Any]).validate_json((folder / MANIFEST).read_bytes())
+            if stated.get("format") == 1:
+                return None
+        raise

@@ -8,8 +8,7 @@ graph is a change of an empty one.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -62,10 +61,15 @@ def arrow_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
     return pa.Table.from_pylist(list(rows), schema=pa.schema(fields))
 
 
-def read_table(folder: Path, name: str) -> Any:
+def read_table(folder: Path, name: str, schema: str = "") -> Any:
     """Map one table into memory.
 
     Arrow trusts the offsets in a file, so they are validated first.
+
+    Args:
+        folder: The folder.
+        name: The name of the file.
+        schema: The name in `SCHEMAS`; by default that of the file.
 
     Raises:
         DamagedFile: The file is not a table, or its offsets are invalid.
@@ -76,7 +80,7 @@ def read_table(folder: Path, name: str) -> Any:
             table = pa.ipc.open_file(source).read_all()
         table.validate(full=True)
         known = {*table.column_names} - {"time", "confidence"}
-        is_other = table.schema != arrow_table(name, ()).schema
+        is_other = table.schema != arrow_table(schema or name, ()).schema
         if is_other or any(table[n].null_count for n in known):
             raise pa.ArrowInvalid("it has other columns, or lacks values")
         return table
@@ -143,11 +147,11 @@ class Tables(NamedTuple):
 
     def latest(self, rules: Rules) -> Tables:
         """Return the tables without what a later value of a single-valued relation replaced."""
-        replaced = [
-            edge for *_, edge in _conflicts(self.edges, self.nodes, rules) if edge is not None
-        ]
-        edges = self.edges.take(np.setdiff1d(np.arange(len(self.edges)), replaced))
-        return self._replace(edges=_flagged(edges, self.nodes, rules))
+        every = np.ones(len(self.edges), np.bool_)
+        found = _conflicts(self.edges, self.nodes, rules, every)
+        replaced = [edge for *_, edge in found if edge is not None]
+        edges = self.edges.take(np.setdiff1d(np.arange(len(every)), replaced))
+        return self._replace(edges=_flagged(edges, self.nodes, rules, every[: len(edges)]))
 
     def changed(
         self, change: Resolved, passages: Mapping[str, Labels | None], rules: Rules
@@ -159,7 +163,7 @@ class Tables(NamedTuple):
             passages: The changed passages with their labels; None for those that state nothing.
             rules: The rules.
         """
-        ids, shown = self.passages["id"].to_pylist(), self.nodes["name"].to_pylist()
+        ids, shown = self.passages["id"], self.nodes["name"]
         gone, heads = _are_in(shown, change.gone), _are_in(shown, change.heads)
         numbers = dict[str, NDArray[np.int32]]()
 
@@ -169,10 +173,13 @@ class Tables(NamedTuple):
         stated = sorted((id, sorted(of)) for id, of in passages.items() if of is not None)
         labelled = ({"id": id, "labels": labels} for id, labels in stated)
         of_passages = replaced("passages", _are_in(ids, passages), labelled)
-        place, numbers["passage"] = _numbers(of_passages["id"], ids)
+        numbers["passage"] = _rows_in(of_passages["id"], ids)
+        place = {id: row for row, id in enumerate(of_passages["id"].to_pylist())}
         nodes = replaced("nodes", gone, (_row(node.entity, place) for node in change.nodes))
-        number, numbers["node"] = _numbers(nodes["name"], shown)
-        numbers["head"] = numbers["tail"] = numbers["node"]
+        numbers["node"] = numbers["head"] = numbers["tail"] = _rows_in(nodes["name"], shown)
+        named = {node.entity.name for node in change.nodes}
+        ends = named.union(*(relation.ends for relation in change.relations))
+        number = dict(zip(ends, _rows_in(nodes["name"], ends).tolist(), strict=True))
         relations = (
             {
                 **_row(one, place),
@@ -184,6 +191,8 @@ class Tables(NamedTuple):
         )
         of_heads = heads[np.asarray(self.edges["head"])]
         edges = replaced("edges", of_heads, relations, nodes["name"])
+        touched = _are_in(nodes["name"], named.union(change.heads))
+        touched = touched[np.asarray(edges["head"])] | touched[np.asarray(edges["tail"])]
         spelled = sorted(
             (key, number[node.entity.name])
             for node in change.nodes
@@ -202,7 +211,7 @@ class Tables(NamedTuple):
         names = ({"key": key, "node": node} for key, node in spelled)
         return Tables(
             nodes=nodes,
-            edges=_flagged(edges, nodes, rules),
+            edges=_flagged(edges, nodes, rules, touched),
             names=replaced("names", gone[np.asarray(self.names["node"])], names),
             passages=of_passages,
             merges=replaced("merges", gone[np.asarray(self.merges["node"])], merged),
@@ -231,13 +240,23 @@ def _names_of(entity: Entity) -> set[str]:
 # --- Contradictions, which depend on all relations of some wordings
 
 
-def _conflicts(edges: Any, nodes: Any, rules: Rules) -> list[tuple[int, int, int | None]]:
-    """Return the edges in conflict, and which of the two the other one replaced."""
-    wordings = edges["relation"].combine_chunks().dictionary_encode()
-    known = wordings.dictionary.to_pylist()
-    chosen = _are_in(known, comparable(known, rules))
-    rows = np.flatnonzero(chosen[np.asarray(wordings.indices)])
+def _conflicts(
+    edges: Any, nodes: Any, rules: Rules, touched: NDArray[np.bool_]
+) -> list[tuple[int, int, int | None]]:
+    """Return pairs of edges in conflict, and which of the two the other one replaced.
+
+    These are all pairs with a touched edge, and some others; `touched` has shape (edges,).
+    """
     heads, tails = (np.asarray(edges[end]) for end in ("head", "tail"))
+    # Two edges in conflict have one head or one tail.
+    is_head, is_tail, is_end = np.zeros((3, len(nodes)), np.bool_)
+    is_head[heads[touched]] = is_tail[tails[touched]] = True
+    rows = np.flatnonzero(is_head[heads] | is_tail[tails])
+    wordings = edges["relation"].take(rows).combine_chunks().dictionary_encode()
+    chosen = _are_in(wordings.dictionary, comparable(wordings.dictionary.to_pylist(), rules))
+    rows = rows[chosen[np.asarray(wordings.indices)]]
+    is_end[heads[rows]] = is_end[tails[rows]] = True
+    linked = is_end[heads] & is_end[tails]
     names, types = nodes["name"], nodes["type"]
     relations = [
         Relation.model_construct(**row | {"head": "", "tail": names[row["tail"]].as_py()})
@@ -247,24 +266,26 @@ def _conflicts(edges: Any, nodes: Any, rules: Rules) -> list[tuple[int, int, int
         relations,
         list(zip(heads[rows].tolist(), tails[rows].tolist(), strict=True)),
         lambda i: Entity.model_construct(name=names[i].as_py(), type=types[i].as_py()),
-        set(zip(heads.tolist(), tails.tolist(), strict=True)),
+        set(zip(heads[linked].tolist(), tails[linked].tolist(), strict=True)),
         rules,
     )
     edge = rows.tolist()
     return [(edge[a], edge[b], None if old is None else edge[old]) for a, b, old in found]
 
 
-def _flagged(edges: Any, nodes: Any, rules: Rules) -> Any:
-    """Set which edges contradict each other."""
-    pa, against = require("pyarrow", "graph"), defaultdict[int, set[int]](set)
-    for one, other, replaced in _conflicts(edges, nodes, rules):
-        if replaced is None:
-            against[one].add(other)
-            against[other].add(one)
-    lists: list[Collection[int]] = [()] * len(edges)
-    for edge, others in against.items():
-        lists[edge] = sorted(others)
-    return _set_column(edges, "contradicts", pa.array(lists, pa.list_(pa.int32())))
+def _flagged(edges: Any, nodes: Any, rules: Rules, touched: NDArray[np.bool_]) -> Any:
+    """Set which edges contradict each other; what two edges not touched do has not changed."""
+    pa, before = require("pyarrow", "graph"), edges["contradicts"].combine_chunks()
+    one, other = np.repeat(np.arange(len(edges)), np.diff(before.offsets)), before.values
+    kept = np.column_stack([one, np.asarray(other)])[~touched[one]]
+    kept = kept[(kept[:, 1] >= 0) & ~touched[kept[:, 1]]]
+    found = _conflicts(edges, nodes, rules, touched)
+    pairs = [(a, b) for a, b, replaced in found if replaced is None]
+    new = np.array(pairs, np.int64).reshape(-1, 2)
+    both = np.unique(np.vstack([kept, new, new[:, ::-1]]), axis=0)
+    offsets = np.searchsorted(both[:, 0], np.arange(len(edges) + 1))
+    lists = pa.LargeListArray.from_arrays(offsets, pa.array(both[:, 1], pa.int32()))
+    return _set_column(edges, "contradicts", lists.cast(pa.list_(pa.int32())))
 
 
 # --- Rows
@@ -293,17 +314,24 @@ def _replaced(
         return new
     kept = old.filter(~gone)
     for column in numbers.keys() & kept.column_names:
-        values, to = kept[column].combine_chunks(), numbers[column]
-        if pa.types.is_list(values.type):
-            mapped = pa.array(to[np.asarray(values.values)], pa.int32())
-            values = pa.ListArray.from_arrays(values.offsets, mapped)
-        else:
-            values = pa.array(to[np.asarray(values)], pa.int32())
-        kept = _set_column(kept, column, values)
+        kept = _mapped(kept, column, numbers[column])
     own, others = (_place_in(table, _ORDER[name], named) for table in (new, kept))
     places = [bisect_left(range(len(kept)), own(i), key=others) for i in range(len(new))]
     order = np.insert(np.arange(len(kept)), places, len(kept) + np.arange(len(new)))
+    if name == "edges":
+        moved = np.full(len(old), -1, np.int32)
+        moved[~gone] = np.flatnonzero(order < len(kept))
+        kept = _mapped(kept, "contradicts", moved)
     return pa.concat_tables([kept, new]).combine_chunks().take(order)
+
+
+def _mapped(table: Any, column: str, to: NDArray[np.int32]) -> Any:
+    """Replace the numbers in a column, given the new one for each old one."""
+    pa, values = require("pyarrow", "graph"), table[column].combine_chunks()
+    if pa.types.is_list(values.type):
+        mapped = pa.array(to[np.asarray(values.values)], pa.int32())
+        return _set_column(table, column, pa.ListArray.from_arrays(values.offsets, mapped))
+    return _set_column(table, column, pa.array(to[np.asarray(values)], pa.int32()))
 
 
 def _place_in(table: Any, columns: Iterable[str], named: Any) -> Callable[[int], tuple[Any, ...]]:
@@ -325,11 +353,14 @@ def _set_column(table: Any, name: str, values: Any) -> Any:
     return table.set_column(place, table.schema.field(name), values)
 
 
-def _are_in(names: Sequence[str], some: Collection[str]) -> NDArray[np.bool_]:
-    return np.array([name in some for name in names], np.bool_)
+def _are_in(column: Any, some: Collection[str]) -> NDArray[np.bool_]:
+    pa, pc = require("pyarrow", "graph"), require("pyarrow.compute", "graph")
+    return np.asarray(pc.is_in(column, value_set=pa.array(list(some), pa.string())), np.bool_)
 
 
-def _numbers(now: Any, before: Sequence[str]) -> tuple[dict[str, int], NDArray[np.int32]]:
-    """Return the row of each name, and those of the earlier names; -1 for one that is gone."""
-    row = {name: i for i, name in enumerate(now.to_pylist())}
-    return row, np.array([row.get(name, -1) for name in before], np.int32)
+def _rows_in(column: Any, some: Collection[str]) -> NDArray[np.int32]:
+    """Return the row of each text in a column; -1 if it is not there."""
+    pa, pc = require("pyarrow", "graph"), require("pyarrow.compute", "graph")
+    if not isinstance(some, pa.ChunkedArray):
+        some = pa.array(list(some), pa.string())
+    return np.asarray(pc.index_in(some, value_set=column.combine_chunks()).fill_null(-1), np.int32)
