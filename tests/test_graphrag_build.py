@@ -445,7 +445,7 @@ def test_fifty_thousand_triples_open_in_less_than_a_second(tmp_path: Path) -> No
         for e, (head, tail) in enumerate(ends)
     )  # fmt: skip
     nodes = [Node(entity, [], ()) for entity in entities]
-    tables = Tables.of(Resolved(nodes, relations, (), (), Counter()), {}, Rules())
+    tables = Tables.of(Resolved(nodes, relations, (), (), Counter()), {})
     manifest = GraphManifest(index="", extraction="", settings="")
     StoredGraph(tmp_path, manifest, {}, Sources(), tables, lambda: tables).save()
     best = 10.0

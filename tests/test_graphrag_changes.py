@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import dspy
 import pytest
@@ -20,6 +21,7 @@ from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graph.clusters import references
 from ga_dspy.graph.traits import id_line
 from ga_dspy.graphrag import (
+    Access,
     CorpusGraph,
     Extractor,
     GraphIndex,
@@ -32,7 +34,7 @@ from ga_dspy.graphrag import (
 )
 from ga_dspy.graphrag.communities import Summary
 from ga_dspy.graphrag.extraction import Extraction
-from ga_dspy.graphrag.records import Overrides, Pair, Sources, Spelling
+from ga_dspy.graphrag.records import Conditions, Overrides, Pair, Sources, Spelling
 from ga_dspy.graphrag.stored import GraphManifest, Record
 
 NAMES = (
@@ -123,13 +125,12 @@ def index_of(records: Mapping[str, GraphUpdate]) -> Index:
 READ: dict[str, Any] = {"extractor": StatedRecords(), "lm": extractive_lm(), "threads": 1}
 
 
+def contents(graph: CorpusGraph) -> Mapping[str, Any]:
+    return {table: rows.to_pylist() for table, rows in graph.tables._asdict().items()}
+
+
 def tables_of(stored: StoredGraph) -> Mapping[str, Any]:
-    graphs = {"whole": stored.graph, "public": stored.graph.public}
-    return {
-        f"{name} {table}": rows.to_pylist()
-        for name, graph in graphs.items()
-        for table, rows in graph.tables._asdict().items()
-    }
+    return {"whole": contents(stored.graph), "public": contents(stored.graph.public)}
 
 
 def in_memory(
@@ -179,6 +180,7 @@ def test_a_changed_graph_is_the_one_that_all_records_give(
     records = {id: some_records(draw, id) for id in IDS[:9]}
     stored = in_memory(records, labels, rules)
     for _ in range(3):
+        stored.graph.part(some_of(draw, records))  # leaves no trace in the graph
         records, ids = edited(draw, records)
         expected = in_memory(records, labels, rules)
         changed = stored.changed(stored_records(records), expected.settings, ids)
@@ -189,6 +191,52 @@ def test_a_changed_graph_is_the_one_that_all_records_give(
         stored = changed
         assert tables_of(stored) == tables_of(expected)
         assert stored.manifest == expected.manifest
+
+
+def some_of(draw: random.Random, records: Mapping[str, GraphUpdate]) -> frozenset[str]:
+    return frozenset(id for id in records if draw.random() < 0.8)
+
+
+CONDITIONS: tuple[Any, ...] = (
+    {},
+    {"relation.name": {"!=": ["knows", "located in"]}},
+    {"relation.confidence": {">=": 0.5}},
+    {"relation.time": "1995"},
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**9), st.sampled_from([Rules(), FEATURES]), st.booleans())
+def test_a_part_is_the_graph_that_its_records_alone_give(
+    seed: int, rules: Rules, is_labelled: bool
+) -> None:
+    draw, labels = random.Random(seed), {"2": ["board"], "7": ["hr"]} if is_labelled else {}
+    records = {id: some_records(draw, id) for id in IDS}
+    sources, latest = Sources.of(records, labels, rules), False
+    part, withheld = CorpusGraph.of_sources(sources), sources.withheld
+    for _ in range(2):
+        shown, conditions = some_of(draw, records), Conditions.of(draw.choice(CONDITIONS))
+        sources = sources.stated_by(shown).keeping(conditions.admit)
+        withheld = {id: needed for id, needed in withheld.items() if id in shown}
+        latest = latest or conditions.as_of is not None
+        expected = CorpusGraph.of_sources(sources, withheld, latest=latest)
+        with patch("ga_dspy.graphrag.corpus_graph.FEW", 1.0):
+            part = part.part(shown, conditions)
+            assert contents(part) == contents(expected)
+            for held in (frozenset[str](), frozenset({"hr"})):
+                alone = CorpusGraph.of_sources(sources.seen_with(held), {}, latest=latest)
+                alone = expected if expected.labels_in_use <= held else alone
+                assert contents(part.visible(Access(labels=held)).graph) == contents(alone)
+
+
+def test_a_condition_that_hides_little_resolves_what_it_hides_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = CorpusGraph.of(roads(120))
+    monkeypatch.setattr("ga_dspy.graphrag.corpus_graph.resolve", None)
+    part = graph.part(frozenset(roads(119)))
+    assert len(part) == 238 and not part.find("Sout 119y")
+    assert len(graph.part(frozenset(roads(118)))) == 236
 
 
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -243,6 +291,28 @@ def test_an_update_resolves_the_names_that_a_passage_concerns_alone(
     stored = update_graph(index_of(roads(120) | more), stored, **READ)
     assert set(resolved) == {"Northtown 7x", "Bath"}
     assert stored.manifest.entities == 241
+
+
+def test_other_weights_of_relations_resolve_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_graph(index_of(roads(3)), tmp_path, **READ)
+    monkeypatch.setattr("ga_dspy.graphrag.corpus_graph.resolve", None)
+    rules = Rules(relation_weights={"leads to": 2})
+    stored = build_graph(index_of(roads(3)), tmp_path, rules=rules, **READ)
+    assert stored.graph.rules == open_graph(tmp_path).graph.rules == rules
+
+
+def test_an_update_writes_the_records_of_what_changed_alone(tmp_path: Path) -> None:
+    def written() -> dict[str, int]:
+        return {path.name: path.stat().st_ino for path in tmp_path.glob("contents-*/records-*")}
+
+    stored = build_graph(index_of(roads(40)), tmp_path, **READ)
+    before = written()
+    update_graph(index_of(roads(39)), stored, **READ)
+    changed = {name for name, inode in written().items() if before[name] != inode}
+    assert len(changed) == 1 and len(before) > 5
+    assert open_graph(tmp_path).records.keys() == roads(39).keys()
 
 
 def test_an_open_graph_stays_as_it_was_and_the_folder_has_the_new_one(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def build(
        "single_dated": ["founded"],
        "single_held": ["capital of"],
        "relation_labels": {"salary": ["hr"]},
+       "relation_weights": {"capital of": 2},
        "overrides": {
          "same":  [["Bob Dylan", "Robert Zimmerman"]],
          "apart": [["Avon", {"name": "Bristol Avon", "passage": "p7"}]]}}
@@ -137,6 +138,7 @@ def build(
       single_dated     flag a second year of an entity as a contradiction
       single_held      flag a second entity with this relation to another
       relation_labels  access labels needed to see a relation
+      relation_weights how much a relation counts in searches; others 1
       overrides        names of the same entity, or of different ones; a name
                        may be limited to one passage
 
@@ -440,7 +442,7 @@ def stats(seen: GraphOptions) -> None:
     edges = visible.tables.edges
     sizes = visible.network.connected_components().sizes()
     wordings = Counter(map(relation_key, edges["relation"].to_pylist()))
-    contradicted = sum(map(bool, edges["contradicts"].to_pylist()))
+    contradicted = len(visible.contradictions)
     common = (f"{wording} ({n:,})" for wording, n in wordings.most_common(_TOP))
     unnamed = "an LM without a name" if about.extraction else "no LM"
     rows = [
@@ -578,7 +580,7 @@ def conflicts(seen: GraphOptions, most: Most = 40) -> None:
         ga-dspy graph conflicts my-graph
     """
     visible, rows = seen.visible, list[tuple[str, ...]]()
-    for one, others in enumerate(visible.tables.edges["contradicts"].to_pylist()):
+    for one, others in visible.contradictions.items():
         for pair in ((one, other) for other in others if one < other):
             facts = (fact_text(visible.edge(edge)) for edge in pair)
             rows.append((*facts, _stated(visible, *pair)))

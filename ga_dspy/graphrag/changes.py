@@ -7,20 +7,33 @@ resolved again, from their records. Then the relations of the entities that chan
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
+from functools import cache
 from itertools import chain
 
 from ga_dspy.graph import Entity, GraphUpdate, Relation
 from ga_dspy.graph.clusters import Reference, passages_of, references, split_names
 from ga_dspy.graph.identity import Title, identity, split_qualifier
 from ga_dspy.graphrag.mentions import Mention, Mentions, mentions_of, unused_overrides
-from ga_dspy.graphrag.records import Rules
-from ga_dspy.graphrag.resolution import Node, Resolved, resolve_entities, resolve_relations
+from ga_dspy.graphrag.records import Rules, Sources
+from ga_dspy.graphrag.resolution import Node, Resolved, admit, resolve_entities, resolve_relations
 
 Records = Callable[[str], GraphUpdate]
 """Returns what a passage states, as the rules admit it."""
+Load = Callable[[Set[str] | None], Sources]
+"""Returns the records of some passages, or of all, with their rules and labels."""
 TitleOf = Callable[[str, str], str]
 """Returns the shown name of a relation end, given by its name and the id of its passage."""
+
+
+def admitted(load: Load) -> Records:
+    """Return a function from a passage to what it states, as the rules admit it."""
+
+    @cache
+    def records(id: str) -> GraphUpdate:
+        return admit(load({id}))[0]
+
+    return records
 
 
 def resolve_change(
@@ -70,7 +83,7 @@ def resolve_change(
         mentions=after,
         unused=unused_overrides(rules.overrides, mentions.overridden()),
         left_out=left_out,
-        gone={one.node for one in before},
+        before=before,
         heads=heads,
     )
 

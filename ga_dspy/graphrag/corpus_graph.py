@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
@@ -20,7 +20,8 @@ import numpy as np
 from ga_dspy.errors import require
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation, normalise
 from ga_dspy.graph.identity import identity, split_qualifier
-from ga_dspy.graphrag.mentions import Mention
+from ga_dspy.graphrag.changes import Load, admitted, resolve_change
+from ga_dspy.graphrag.mentions import Mention, Mentions
 from ga_dspy.graphrag.records import (
     ANY_RELATION,
     NO_LABELS,
@@ -30,7 +31,7 @@ from ga_dspy.graphrag.records import (
     Rules,
     Sources,
 )
-from ga_dspy.graphrag.resolution import resolve
+from ga_dspy.graphrag.resolution import Resolved, resolve
 from ga_dspy.graphrag.tables import Tables
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ Made = TypeVar("Made")
 
 MOST_PARTS: Final = 32
 """How many graphs of parts of a corpus are cached, such as those of tenants."""
+
+FEW: Final = 0.25
+"""The share of the passages up to which a part is resolved from the graph, not from scratch."""
 
 
 class Merge(NamedTuple):
@@ -78,7 +82,7 @@ class CorpusGraph:
     def __init__(
         self,
         tables: Tables,
-        sources: Callable[[], Sources],
+        sources: Load,
         *,
         public: Callable[[], Tables] | None = None,
         latest: bool = False,
@@ -124,10 +128,10 @@ class CorpusGraph:
         """
         withheld = sources.withheld if withheld is None else withheld
         resolved = resolve(sources)
-        tables = Tables.of(resolved, withheld, sources.rules)
+        tables = Tables.of(resolved, withheld)
         if latest:
             tables = tables.latest(sources.rules)
-        graph = cls(tables, lambda: sources, latest=latest)
+        graph = cls(tables, sources.stated_by, latest=latest)
         graph.unused_overrides = resolved.unused
         replaced = len(resolved.relations) - len(graph.heads)
         graph.left_out = resolved.left_out + Counter({"replaced by a later one": replaced})
@@ -136,7 +140,12 @@ class CorpusGraph:
     @property
     def sources(self) -> Sources:
         """Return the records and rules of the graph."""
-        return self._load()
+        return self._load(None)
+
+    @property
+    def rules(self) -> Rules:
+        """Return the rules of the graph."""
+        return self._load(frozenset()).rules
 
     def __len__(self) -> int:
         return int(self.tables.nodes.num_rows)
@@ -200,8 +209,18 @@ class CorpusGraph:
 
     def flags(self, j: int) -> Flags:
         """Return the flags of an edge."""
-        edges = self.tables.edges
-        return Flags(edges["critical"][j].as_py(), tuple(edges["contradicts"][j].as_py()))
+        wording = self.tables.edges["relation"][j].as_py()
+        return Flags(self.rules.is_critical(wording), self.contradictions.get(j, ()))
+
+    @cached_property
+    def contradictions(self) -> Mapping[int, tuple[int, ...]]:
+        """Return the edges that contradict each edge, for those that have any."""
+        found = defaultdict[int, set[int]](set)
+        for one, other, replaced in self.tables.conflicts(self.rules):
+            if replaced is None:
+                found[one].add(other)
+                found[other].add(one)
+        return {edge: tuple(sorted(found[edge])) for edge in sorted(found)}
 
     @cached_property
     def names(self) -> Mapping[str, tuple[int, ...]]:
@@ -246,14 +265,16 @@ class CorpusGraph:
         for row in self.tables.merges.to_pylist():
             yield Merge(**row | {"passages": tuple(row["passages"])})
 
-    @property
-    def mentions(self) -> Iterator[Mention]:
-        """Yield the mentions of the nodes; none if the graph cannot be changed in part."""
-        names, table = self.tables.nodes["name"].to_pylist(), self.tables.mentions
-        columns = (table[column].to_pylist() for column in Mention._fields)
-        for node, key, name, place, end, person, linked, ids in zip(*columns, strict=True):
-            lists, passage = (tuple(linked), tuple(ids)), self.passages[place]
-            yield Mention(names[node], key, name, passage, end, person, *lists)
+    @cached_property
+    def mentions(self) -> Mentions:
+        """Return the mentions of the nodes; none if the graph cannot be changed in part."""
+        names, passages = self.tables.nodes["name"].to_pylist(), self.passages
+        columns = (self.tables.mentions[column].to_pylist() for column in Mention._fields)
+        every = (
+            Mention(names[node], key, name, passages[place], *rest, tuple(linked), tuple(ids))
+            for node, key, name, place, *rest, linked, ids in zip(*columns, strict=True)
+        )
+        return Mentions(every, self.rules.overrides)
 
     def derive(self, make: Callable[[CorpusGraph], Made]) -> Made:
         """Return a cached object made of this graph alone, such as `Wiring`.
@@ -307,13 +328,61 @@ class CorpusGraph:
             return self._part_of(ids, conditions)
 
     def _make_part(self, passages: frozenset[str] | None, conditions: Conditions) -> CorpusGraph:
-        sources, withheld = self.sources, self._withheld
+        withheld, hidden = self._withheld, set[str]()
         if passages is not None:
-            sources = sources.stated_by(passages)
+            # A passage stays withheld because of a relation that the conditions exclude.
             withheld = {id: labels for id, labels in withheld.items() if id in passages}
+            hidden = set(self.passages) - passages
+        if conditions != ANY_RELATION:
+            stated = self.sources.records.items()
+            hidden |= {id for id, one in stated if not all(map(conditions.admit, one.relations))}
+
+        def load(ids: Set[str] | None) -> Sources:
+            return self._load(ids).stated_by(passages).keeping(conditions.admit)
+
         latest = self._latest or conditions.as_of is not None
-        # A passage stays withheld because of a relation that the conditions exclude.
-        return self.of_sources(sources.keeping(conditions.admit), withheld, latest=latest)
+        return self._restricted(load, hidden, withheld, latest=latest)
+
+    def _restricted(
+        self, load: Load, hidden: Set[str], withheld: Mapping[str, Labels], *, latest: bool
+    ) -> CorpusGraph:
+        """Return the graph of other records; if little is hidden, what that concerns is resolved.
+
+        Args:
+            load: Loads what is left of the records.
+            hidden: At least the passages of which it leaves less.
+            withheld: The labels required to read the passages.
+            latest: As for `of_sources`.
+        """
+        if self._latest or not len(self.tables.mentions) or len(hidden) > FEW * len(self.passages):
+            return self.of_sources(load(None), withheld, latest=latest)
+        labels = {id: withheld.get(id, NO_LABELS) for id in hidden | self._withheld.keys()}
+        tables, change, mentions = self.changed(load, hidden, labels)
+        mentions.replace({one.key for one in (*change.before, *change.mentions)}, change.before)
+        self.mentions = mentions
+        return CorpusGraph(tables.latest(self.rules) if latest else tables, load, latest=latest)
+
+    def changed(
+        self, load: Load, changed: Set[str], labels: Mapping[str, Labels]
+    ) -> tuple[Tables, Resolved, Mentions]:
+        """Return the tables of other records, what was resolved for them, and their mentions.
+
+        This graph gives its mentions away, because an interrupted change leaves neither state.
+
+        Args:
+            load: Loads the other records, under the same rules.
+            changed: At least the passages whose records differ.
+            labels: The labels required to read these and other passages.
+        """
+        with self._lock:
+            mentions = self.mentions
+            del self.mentions
+        now = admitted(load)
+        change = resolve_change(mentions, admitted(self._load), now, changed, self.rules)
+        passages = {
+            id: needed or (NO_LABELS if now(id).entities else None) for id, needed in labels.items()
+        }
+        return self.tables.changed(change, passages), change, mentions
 
     @property
     def public(self) -> CorpusGraph:
@@ -327,10 +396,14 @@ class CorpusGraph:
             return self._seen_with(labels)
 
     def _make_seen(self, labels: Labels) -> CorpusGraph:
+        def load(ids: Set[str] | None) -> Sources:
+            return self._load(ids).seen_with(labels)
+
         if not labels and self._load_public is not None:
-            return CorpusGraph(self._load_public(), Sources)
+            return CorpusGraph(self._load_public(), load)
+        hidden = {id for id, needed in self._withheld.items() if not needed <= labels}
         # The remaining labels hide nothing from this caller.
-        return self.of_sources(self.sources.seen_with(labels), {}, latest=self._latest)
+        return self._restricted(load, hidden, {}, latest=self._latest)
 
     @cached_property
     def _withheld(self) -> Mapping[str, Labels]:

@@ -7,10 +7,10 @@ from them, so an update or a new rule gives the same graph as a build from scrat
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field, TypeAdapter, model_validator
 
@@ -104,6 +104,7 @@ class Rules(Value):
         single_dated: Relations, also with "in" or "on", that have one date.
         single_held: Relations that one entity at a time has to another.
         relation_labels: The labels that a caller needs to see a relation of this name.
+        relation_weights: How much relations of this name count in searches, above 0; others 1.
         overrides: Names joined or separated manually.
     """
 
@@ -114,6 +115,9 @@ class Rules(Value):
     single_dated: frozenset[str] = SINGLE_DATED
     single_held: frozenset[str] = SINGLE_HELD
     relation_labels: Mapping[str, Labels] = Field(default_factory=dict)
+    relation_weights: Mapping[str, Annotated[float, Field(gt=0, lt=1000)]] = Field(
+        default_factory=dict
+    )
     overrides: Overrides = Overrides()
 
     @cached_property
@@ -131,6 +135,14 @@ class Rules(Value):
     def labels_of(self, relation: str) -> Labels:
         """Return the labels that a relation of this wording requires."""
         return self._labels.get(relation_key(relation), NO_LABELS)
+
+    @cached_property
+    def _weights(self) -> dict[str, float]:
+        return {relation_key(name): weight for name, weight in self.relation_weights.items()}
+
+    def weight_of(self, relation: str) -> float:
+        """Return how much a relation of this wording counts in searches."""
+        return self._weights.get(relation_key(relation), 1.0) if self._weights else 1.0
 
 
 # --- Records by passage, with the labels that a caller needs to see them.
@@ -197,13 +209,15 @@ class Sources:
 
         A record requires all labels of its passage, and each relation those of its name.
         """
-        seen = [id for id in self.records if self.labels.get(id, NO_LABELS) <= labels]
+        seen = {id for id in self.records if self.labels.get(id, NO_LABELS) <= labels}
         return self.stated_by(seen).keeping(lambda r: self.rules.labels_of(r.relation) <= labels)
 
-    def stated_by(self, passages: Collection[str]) -> Sources:
-        """Return the sources with the records of some passages alone."""
-        stated = {id: self.records[id] for id in sorted(passages) if id in self.records}
-        return replace(self, records=stated)
+    def stated_by(self, passages: Set[str] | None) -> Sources:
+        """Return the sources with the records of some passages alone; None for all."""
+        if passages is None:
+            return self
+        few, many = sorted((self.records.keys(), passages), key=len)
+        return replace(self, records={id: self.records[id] for id in sorted(few) if id in many})
 
     def keeping(self, admit: Callable[[Relation], bool]) -> Sources:
         """Return the sources without the relations that a condition excludes.

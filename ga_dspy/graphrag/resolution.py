@@ -53,7 +53,7 @@ class Resolved(NamedTuple):
         mentions: The mentions of the entities; none if a record states several passages, or none.
         unused: Descriptions of all overrides that did not match.
         left_out: Number of relations dropped by a rule, by cause; of a change, the difference.
-        gone: The shown names of the nodes that `nodes` replace.
+        before: The mentions that `mentions` replace; their nodes are replaced by `nodes`.
         heads: The shown names of the nodes whose relations `relations` replace.
     """
 
@@ -62,7 +62,7 @@ class Resolved(NamedTuple):
     mentions: Sequence[Mention]
     unused: tuple[str, ...]
     left_out: Counter[str]
-    gone: Collection[str] = ()
+    before: Sequence[Mention] = ()
     heads: Collection[str] = ()
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -23,13 +23,11 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ga_dspy.errors import GaDspyError, InputError, UnknownFormat
 from ga_dspy.graph import GraphUpdate
-from ga_dspy.graphrag.changes import Records, resolve_change
 from ga_dspy.graphrag.communities import Community, Summaries, find_communities
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.graphrag.extraction import digest_of
-from ga_dspy.graphrag.mentions import Mentions
 from ga_dspy.graphrag.records import NO_LABELS, Sources, with_ends
-from ga_dspy.graphrag.resolution import Resolved, admit, is_local
+from ga_dspy.graphrag.resolution import admit, is_local
 from ga_dspy.graphrag.tables import Tables, arrow_table, read_table, write_table
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.engine import link
@@ -167,7 +165,7 @@ class StoredGraph:
         public: Callable[[], Tables],
     ) -> None:
         self.path, self.manifest, self.records, self.settings = path, manifest, records, settings
-        self.graph = CorpusGraph(whole, lambda: _sources(records, settings, records), public=public)
+        self.graph = CorpusGraph(whole, partial(_sources, records, settings), public=public)
 
     @classmethod
     def open(cls, path: Path, manifest: GraphManifest) -> StoredGraph:
@@ -191,7 +189,7 @@ class StoredGraph:
         cls, path: Path, manifest: GraphManifest, records: Mapping[str, Record], settings: Sources
     ) -> StoredGraph:
         """Resolve all records; the graph is not yet in its folder."""
-        graph = CorpusGraph.of_sources(_sources(records, settings, records))
+        graph = CorpusGraph.of_sources(_sources(records, settings))
         public = graph.public
         made = cls(path, manifest, records, settings, graph.tables, lambda: public.tables)
         made._count(graph.left_out, graph.unused_overrides)
@@ -271,54 +269,43 @@ class StoredGraph:
         """
         self.manifest.check(self.path, hashes=True)
 
-    @cached_property
-    def mentions(self) -> tuple[Mentions, ...]:
-        """Return the mentions of the graph, and of its public part if there are labels."""
-        overrides = self.settings.rules.overrides
-        return tuple(Mentions(graph.mentions, overrides) for graph in self._views)
-
     def changed(
-        self, records: Mapping[str, Record], settings: Sources, touched: Collection[str]
+        self, records: Mapping[str, Record], settings: Sources, touched: Set[str]
     ) -> StoredGraph | None:
         """Change the graph to other records; None if it must be resolved again as a whole.
 
-        That is the case if the rules differ, if a record states several passages or none, and if
-        the first label hides something or the last one no more does. The mentions go over to the
-        changed graph.
+        That is the case if the rules differ in more than weights, if a record states several
+        passages or none, and if the first label hides something or the last one no more does. The
+        mentions go over to the changed graph.
 
         Args:
             records: The records of all passages.
             settings: The labels and rules.
             touched: The passages whose records or labels differ.
         """
-        before, after = (self.records, self.settings), (records, settings)
-        was, now = (_sources(*each, touched) for each in (before, after))
+        load = partial(_sources, records, settings)
+        was, now = _sources(self.records, self.settings, touched), load(touched)
+        weights = {"relation_weights": settings.rules.relation_weights}
         has_mentions = all(len(one.tables.mentions) or not len(one) for one in self._views)
-        is_whole = settings.rules != self.settings.rules or not has_mentions
-        if is_whole or not is_local(now):
+        is_other = settings.rules != self.settings.rules.model_copy(update=weights)
+        if is_other or not has_mentions or not is_local(now):
             return None
-        mentions = self.mentions
-        del self.mentions  # an interrupted change leaves neither these nor those
-        tables, changes = list[Tables](), list[Resolved]()
-        for graph, known, withheld in zip(self._views, mentions, (now.withheld, {}), strict=False):
-            stated, states = (_admitted(*each, is_public=bool(tables)) for each in (before, after))
-            change = resolve_change(known, stated, states, touched, settings.rules)
-            passages = {
-                id: withheld.get(id) or (NO_LABELS if states(id).entities else None)
-                for id in touched
-            }
-            tables.append(graph.tables.changed(change, passages, settings.rules))
-            changes.append(change)
-        whole, public = tables[0], tables[-1]
+        loads = load, lambda ids: load(ids).seen_with(NO_LABELS)
+        needed = {id: now.withheld.get(id, NO_LABELS) for id in touched}
+        labels = needed, dict.fromkeys(touched, NO_LABELS)
+        several = zip(self._views, loads, labels, strict=False)
+        changes = [graph.changed(of, touched, each) for graph, of, each in several]
+        (whole, change, _), (public, *_) = changes[0], changes[-1]
         if bool(whole.labels) != bool(self.graph.labels_in_use):
             return None
         left_out = Counter(self.manifest.left_out)
         left_out.subtract(admit(was)[1])
         left_out.update(admit(now)[1])
-        left_out.update(changes[0].left_out)
+        left_out.update(change.left_out)
         made = StoredGraph(self.path, self.manifest, records, settings, whole, lambda: public)
-        made.mentions = mentions
-        made._count(left_out, changes[0].unused)
+        for graph, (*_, mentions) in zip(made._views, changes, strict=True):
+            graph.mentions = mentions
+        made._count(left_out, change.unused)
         return made
 
     @property
@@ -326,20 +313,11 @@ class StoredGraph:
         return [self.graph, *([self.graph.public] if self.graph.labels_in_use else [])]
 
 
-def _sources(records: Mapping[str, Record], settings: Sources, ids: Iterable[str]) -> Sources:
-    stated = {id: records[id].update for id in sorted(ids) if id in records}
-    return replace(settings, records=stated)
-
-
-def _admitted(records: Mapping[str, Record], settings: Sources, *, is_public: bool) -> Records:
-    """Return a function from a passage to what it states in the graph, or in the public part."""
-
-    @cache
-    def admitted(id: str) -> GraphUpdate:
-        sources = _sources(records, settings, [id])
-        return admit(sources.seen_with(NO_LABELS) if is_public else sources)[0]
-
-    return admitted
+def _sources(
+    records: Mapping[str, Record], settings: Sources, ids: Set[str] | None = None
+) -> Sources:
+    known = sorted(records if ids is None else records.keys() & ids)
+    return replace(settings, records={id: records[id].update for id in known})
 
 
 def digest_of_settings(settings: Sources) -> str:
@@ -410,8 +388,6 @@ def manifest_to_change(folder: Path) -> GraphManifest | None:
     except FileNotFoundError:
         return None
     except UnknownFormat:
-        with suppress(ValidationError):
-            stated = TypeAdapter(Mapping[str, Any]).validate_json((folder / MANIFEST).read_bytes())
-            if stated.get("format") == 1:
-                return None
-        raise
+        if b'"format": 1,' not in (folder / MANIFEST).read_bytes():
+            raise
+        return None

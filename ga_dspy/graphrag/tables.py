@@ -28,8 +28,7 @@ _SPANS: Final = "passage:int32* start:int32* end:int32*"
 SCHEMAS: Final = {
     "nodes": f"name:string type:string attributes:string* aliases:string* value:bool {_SPANS} "
     "about:string*",
-    "edges": f"head:int32 tail:int32 relation:string time:string confidence:double critical:bool "
-    f"contradicts:int32* {_SPANS}",
+    "edges": f"head:int32 tail:int32 relation:string time:string confidence:double {_SPANS}",
     "names": "key:string node:int32",
     "passages": "id:string labels:string*",
     "merges": "node:int32 spelling:string name:string rule:string passages:string*",
@@ -75,13 +74,15 @@ def read_table(folder: Path, name: str, schema: str = "") -> Any:
         DamagedFile: The file is not a table, or its offsets are invalid.
     """
     pa, path = require("pyarrow", "graph"), folder / f"{name}.arrow"
+    expected = arrow_table(schema or name, ()).schema
     try:
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all()
         table.validate(full=True)
+        # Earlier versions wrote more columns.
+        table = table.select([n for n in expected.names if n in table.column_names])
         known = {*table.column_names} - {"time", "confidence"}
-        is_other = table.schema != arrow_table(schema or name, ()).schema
-        if is_other or any(table[n].null_count for n in known):
+        if table.schema != expected or any(table[n].null_count for n in known):
             raise pa.ArrowInvalid("it has other columns, or lacks values")
         return table
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -105,7 +106,7 @@ class Tables(NamedTuple):
     Attributes:
         nodes: One row per entity; `value` marks a plain value such as a date. Evidence refers to
             passages by their row in `passages`.
-        edges: One row per relation; head and tail are rows of `nodes`, contradicts of `edges`.
+        edges: One row per relation; head and tail are rows of `nodes`.
         names: One row per normalised spelling or id of a node.
         passages: One row per passage: its id and the labels required to read it.
         merges: One row per spelling that is merged into another name of a node.
@@ -121,13 +122,13 @@ class Tables(NamedTuple):
     mentions: Any
 
     @classmethod
-    def of(cls, resolved: Resolved, withheld: Mapping[str, Labels], rules: Rules) -> Tables:
+    def of(cls, resolved: Resolved, withheld: Mapping[str, Labels]) -> Tables:
         """Make the tables of a resolved graph, given the labels of restricted passages."""
         empty = cls(*(arrow_table(name, ()) for name in cls._fields))
         entities = [node.entity for node in resolved.nodes]
         stated = chain(map(passages_of, entities), map(passages_of, resolved.relations))
         passages = dict.fromkeys(chain.from_iterable(stated), NO_LABELS)
-        return empty.changed(resolved, {**passages, **withheld}, rules)
+        return empty.changed(resolved, {**passages, **withheld})
 
     @classmethod
     def open(cls, folder: Path) -> Tables:
@@ -147,24 +148,40 @@ class Tables(NamedTuple):
 
     def latest(self, rules: Rules) -> Tables:
         """Return the tables without what a later value of a single-valued relation replaced."""
-        every = np.ones(len(self.edges), np.bool_)
-        found = _conflicts(self.edges, self.nodes, rules, every)
-        replaced = [edge for *_, edge in found if edge is not None]
-        edges = self.edges.take(np.setdiff1d(np.arange(len(every)), replaced))
-        return self._replace(edges=_flagged(edges, self.nodes, rules, every[: len(edges)]))
+        replaced = [edge for *_, edge in self.conflicts(rules) if edge is not None]
+        kept = np.setdiff1d(np.arange(len(self.edges)), replaced)
+        return self._replace(edges=self.edges.take(kept))
 
-    def changed(
-        self, change: Resolved, passages: Mapping[str, Labels | None], rules: Rules
-    ) -> Tables:
+    def conflicts(self, rules: Rules) -> list[tuple[int, int, int | None]]:
+        """Return the edges in conflict, and which of the two the other one replaced."""
+        nodes, wordings = self.nodes, self.edges["relation"].combine_chunks().dictionary_encode()
+        chosen = _are_in(wordings.dictionary, comparable(wordings.dictionary.to_pylist(), rules))
+        rows = np.flatnonzero(chosen[np.asarray(wordings.indices)])
+        heads, tails = (np.asarray(self.edges[end]) for end in ("head", "tail"))
+        names, types = nodes["name"], nodes["type"]
+        relations = [
+            Relation.model_construct(**row | {"head": "", "tail": names[row["tail"]].as_py()})
+            for row in self.edges.take(rows).select(["relation", "tail", "time"]).to_pylist()
+        ]
+        found = conflicts(
+            relations,
+            list(zip(heads[rows].tolist(), tails[rows].tolist(), strict=True)),
+            lambda i: Entity.model_construct(name=names[i].as_py(), type=types[i].as_py()),
+            set(zip(heads.tolist(), tails.tolist(), strict=True)),
+            rules,
+        )
+        edge = rows.tolist()
+        return [(edge[a], edge[b], None if old is None else edge[old]) for a, b, old in found]
+
+    def changed(self, change: Resolved, passages: Mapping[str, Labels | None]) -> Tables:
         """Return the tables after a change.
 
         Args:
             change: What was resolved again.
             passages: The changed passages with their labels; None for those that state nothing.
-            rules: The rules.
         """
-        ids, shown = self.passages["id"], self.nodes["name"]
-        gone, heads = _are_in(shown, change.gone), _are_in(shown, change.heads)
+        pa, ids, shown = require("pyarrow", "graph"), self.passages["id"], self.nodes["name"]
+        gone = _are_in(shown, {one.node for one in change.before})
         numbers = dict[str, NDArray[np.int32]]()
 
         def replaced(name: str, old: NDArray[np.bool_], rows: Iterable[Any], *named: Any) -> Any:
@@ -177,22 +194,14 @@ class Tables(NamedTuple):
         place = {id: row for row, id in enumerate(of_passages["id"].to_pylist())}
         nodes = replaced("nodes", gone, (_row(node.entity, place) for node in change.nodes))
         numbers["node"] = numbers["head"] = numbers["tail"] = _rows_in(nodes["name"], shown)
-        named = {node.entity.name for node in change.nodes}
-        ends = named.union(*(relation.ends for relation in change.relations))
-        number = dict(zip(ends, _rows_in(nodes["name"], ends).tolist(), strict=True))
+        ends = {node.entity.name for node in change.nodes}
+        named = pa.array(ends.union(*(one.ends for one in change.relations)), pa.string())
+        number = dict(zip(named.to_pylist(), _rows_in(nodes["name"], named).tolist(), strict=True))
         relations = (
-            {
-                **_row(one, place),
-                "head": number[one.head],
-                "tail": number[one.tail],
-                "critical": rules.is_critical(one.relation),
-            }
+            {**_row(one, place), "head": number[one.head], "tail": number[one.tail]}
             for one in change.relations
         )
-        of_heads = heads[np.asarray(self.edges["head"])]
-        edges = replaced("edges", of_heads, relations, nodes["name"])
-        touched = _are_in(nodes["name"], named.union(change.heads))
-        touched = touched[np.asarray(edges["head"])] | touched[np.asarray(edges["tail"])]
+        of_heads = _are_in(shown, change.heads)[np.asarray(self.edges["head"])]
         spelled = sorted(
             (key, number[node.entity.name])
             for node in change.nodes
@@ -211,7 +220,7 @@ class Tables(NamedTuple):
         names = ({"key": key, "node": node} for key, node in spelled)
         return Tables(
             nodes=nodes,
-            edges=_flagged(edges, nodes, rules, touched),
+            edges=replaced("edges", of_heads, relations, nodes["name"]),
             names=replaced("names", gone[np.asarray(self.names["node"])], names),
             passages=of_passages,
             merges=replaced("merges", gone[np.asarray(self.merges["node"])], merged),
@@ -235,57 +244,6 @@ def _names_of(entity: Entity) -> set[str]:
     names = (entity.name, *entity.aliases, *ids_in(entity.about))
     bases = (split_qualifier(name).base for name in names)
     return {*map(normalise, (*names, *bases)), *map(identity, names)}
-
-
-# --- Contradictions, which depend on all relations of some wordings
-
-
-def _conflicts(
-    edges: Any, nodes: Any, rules: Rules, touched: NDArray[np.bool_]
-) -> list[tuple[int, int, int | None]]:
-    """Return pairs of edges in conflict, and which of the two the other one replaced.
-
-    These are all pairs with a touched edge, and some others; `touched` has shape (edges,).
-    """
-    heads, tails = (np.asarray(edges[end]) for end in ("head", "tail"))
-    # Two edges in conflict have one head or one tail.
-    is_head, is_tail, is_end = np.zeros((3, len(nodes)), np.bool_)
-    is_head[heads[touched]] = is_tail[tails[touched]] = True
-    rows = np.flatnonzero(is_head[heads] | is_tail[tails])
-    wordings = edges["relation"].take(rows).combine_chunks().dictionary_encode()
-    chosen = _are_in(wordings.dictionary, comparable(wordings.dictionary.to_pylist(), rules))
-    rows = rows[chosen[np.asarray(wordings.indices)]]
-    is_end[heads[rows]] = is_end[tails[rows]] = True
-    linked = is_end[heads] & is_end[tails]
-    names, types = nodes["name"], nodes["type"]
-    relations = [
-        Relation.model_construct(**row | {"head": "", "tail": names[row["tail"]].as_py()})
-        for row in edges.take(rows).select(["relation", "tail", "time"]).to_pylist()
-    ]
-    found = conflicts(
-        relations,
-        list(zip(heads[rows].tolist(), tails[rows].tolist(), strict=True)),
-        lambda i: Entity.model_construct(name=names[i].as_py(), type=types[i].as_py()),
-        set(zip(heads[linked].tolist(), tails[linked].tolist(), strict=True)),
-        rules,
-    )
-    edge = rows.tolist()
-    return [(edge[a], edge[b], None if old is None else edge[old]) for a, b, old in found]
-
-
-def _flagged(edges: Any, nodes: Any, rules: Rules, touched: NDArray[np.bool_]) -> Any:
-    """Set which edges contradict each other; what two edges not touched do has not changed."""
-    pa, before = require("pyarrow", "graph"), edges["contradicts"].combine_chunks()
-    one, other = np.repeat(np.arange(len(edges)), np.diff(before.offsets)), before.values
-    kept = np.column_stack([one, np.asarray(other)])[~touched[one]]
-    kept = kept[(kept[:, 1] >= 0) & ~touched[kept[:, 1]]]
-    found = _conflicts(edges, nodes, rules, touched)
-    pairs = [(a, b) for a, b, replaced in found if replaced is None]
-    new = np.array(pairs, np.int64).reshape(-1, 2)
-    both = np.unique(np.vstack([kept, new, new[:, ::-1]]), axis=0)
-    offsets = np.searchsorted(both[:, 0], np.arange(len(edges) + 1))
-    lists = pa.LargeListArray.from_arrays(offsets, pa.array(both[:, 1], pa.int32()))
-    return _set_column(edges, "contradicts", lists.cast(pa.list_(pa.int32())))
 
 
 # --- Rows
@@ -314,24 +272,18 @@ def _replaced(
         return new
     kept = old.filter(~gone)
     for column in numbers.keys() & kept.column_names:
-        kept = _mapped(kept, column, numbers[column])
+        values, to = kept[column].combine_chunks(), numbers[column]
+        if pa.types.is_list(values.type):
+            mapped = pa.array(to[np.asarray(values.values)], pa.int32())
+            values = pa.ListArray.from_arrays(values.offsets, mapped)
+        else:
+            values = pa.array(to[np.asarray(values)], pa.int32())
+        place = kept.schema.get_field_index(column)
+        kept = kept.set_column(place, kept.schema.field(column), values)
     own, others = (_place_in(table, _ORDER[name], named) for table in (new, kept))
     places = [bisect_left(range(len(kept)), own(i), key=others) for i in range(len(new))]
     order = np.insert(np.arange(len(kept)), places, len(kept) + np.arange(len(new)))
-    if name == "edges":
-        moved = np.full(len(old), -1, np.int32)
-        moved[~gone] = np.flatnonzero(order < len(kept))
-        kept = _mapped(kept, "contradicts", moved)
     return pa.concat_tables([kept, new]).combine_chunks().take(order)
-
-
-def _mapped(table: Any, column: str, to: NDArray[np.int32]) -> Any:
-    """Replace the numbers in a column, given the new one for each old one."""
-    pa, values = require("pyarrow", "graph"), table[column].combine_chunks()
-    if pa.types.is_list(values.type):
-        mapped = pa.array(to[np.asarray(values.values)], pa.int32())
-        return _set_column(table, column, pa.ListArray.from_arrays(values.offsets, mapped))
-    return _set_column(table, column, pa.array(to[np.asarray(values)], pa.int32()))
 
 
 def _place_in(table: Any, columns: Iterable[str], named: Any) -> Callable[[int], tuple[Any, ...]]:
@@ -348,19 +300,12 @@ def _place_in(table: Any, columns: Iterable[str], named: Any) -> Callable[[int],
     return lambda i: tuple([values[i].as_py() for values in found])
 
 
-def _set_column(table: Any, name: str, values: Any) -> Any:
-    place = table.schema.get_field_index(name)
-    return table.set_column(place, table.schema.field(name), values)
-
-
 def _are_in(column: Any, some: Collection[str]) -> NDArray[np.bool_]:
     pa, pc = require("pyarrow", "graph"), require("pyarrow.compute", "graph")
     return np.asarray(pc.is_in(column, value_set=pa.array(list(some), pa.string())), np.bool_)
 
 
-def _rows_in(column: Any, some: Collection[str]) -> NDArray[np.int32]:
+def _rows_in(column: Any, some: Any) -> NDArray[np.int32]:
     """Return the row of each text in a column; -1 if it is not there."""
-    pa, pc = require("pyarrow", "graph"), require("pyarrow.compute", "graph")
-    if not isinstance(some, pa.ChunkedArray):
-        some = pa.array(list(some), pa.string())
+    pc = require("pyarrow.compute", "graph")
     return np.asarray(pc.index_in(some, value_set=column.combine_chunks()).fill_null(-1), np.int32)

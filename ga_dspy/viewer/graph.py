@@ -80,11 +80,12 @@ def graph_data(
         community, passages = grouped.get(row["name"]), [*map(cite, dict.fromkeys(row["passage"]))]
         entities.append(_filled(row, _ENTITY, community=community, passages=passages))
     relations = []
-    for row in edges:
+    for edge, row in enumerate(edges):
         ends = {"head": place[row["head"]], "tail": place[row["tail"]]}
         places = zip(map(cite, row["passage"]), row["start"], row["end"], strict=True)
         quotes = [spans.setdefault(span, len(spans)) for span in places]
-        relations.append(_filled(row, _RELATION, **ends, quotes=quotes))
+        against = view.graph.contradictions.get(edge, ())
+        relations.append(_filled(row, _RELATION, **ends, contradicts=against, quotes=quotes))
     texts = [passage(row) for row in cited]
     return {
         "entities": entities,
@@ -96,7 +97,7 @@ def graph_data(
 
 
 _ENTITY = ("name", "type", "aliases", "attributes", "value")
-_RELATION = ("relation", "time", "confidence", "contradicts")
+_RELATION = ("relation", "time", "confidence")
 
 
 def _filled(row: Mapping[str, Any], names: Sequence[str], **more: Any) -> dict[str, Any]:
