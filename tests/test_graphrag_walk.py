@@ -6,10 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
+from ga_dspy import Index, Passage
 from ga_dspy.errors import InputError
 from ga_dspy.graph import Evidence, GraphUpdate, Relation
-from ga_dspy.graphrag import Access, CorpusGraph, Rules
+from ga_dspy.graphrag import Access, CorpusGraph, GraphIndex, Rules
 from ga_dspy.graphrag.linking import Lexicon, Query
 from ga_dspy.graphrag.walk import Neighbourhood, expand, paths_between
 
@@ -134,6 +136,25 @@ def test_shorter_and_rarer_ways_come_before_those_through_hubs_and_dates() -> No
     )  # fmt: skip
     through = [path.split(" → ")[2].split(" ←")[0] for path in ways(graph, "Ann", "Bob")]
     assert through == ["Owl Club", "Big City", "1910"]
+
+
+@pytest.mark.parametrize(("relation", "friend"), [("was met", "Dan"), ("knows", "Ben")])
+def test_relations_count_by_their_weights_in_steps_paths_and_facts(
+    relation: str, friend: str
+) -> None:
+    facts = ("Ann / knows / Ben", "Ben / knows / Cay", "Ann / met / Dan", "Dan / met / Cay")
+    graph = graph_of(*facts, rules=Rules(relation_weights={relation: 3}))
+    assert friend in paths_between(graph, "Ann", "Cay", k=1)[0].text
+    assert friend in names(graph, around(graph, "Ann", hops=1, most=2))
+    index = Index.from_passages([Passage(id="p0", title="x", text="x")], kind="sparse")
+    (fact,) = GraphIndex(index, graph).find("Ann?", keep=1).facts
+    assert relation.split()[-1] in fact.text
+
+
+@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf")])
+def test_a_weight_that_is_not_above_zero_is_refused(weight: float) -> None:
+    with pytest.raises(ValidationError, match="relation_weights"):
+        Rules(relation_weights={"met": weight})
 
 
 def test_at_most_k_paths_are_given() -> None:

@@ -512,6 +512,7 @@ def rank_facts(
     scores += _ON_PATH * np.array([on_path.get(edge, 0.0) for edge in edges.tolist()])
     scores += _ANSWER * np.array([query.could_be(node) for node in far])
     scores += _HOP * hops.min(axis=0)
+    scores = (scores - scores.min()) * wiring.weights[edges]
     first = np.lexsort((edges, -scores))[: max(_POOL, keep)]
     edges, scores = edges[first], _scaled(scores[first])
     texts = [fact_text(graph.edge(j)) for j in edges.tolist()]

@@ -37,6 +37,7 @@ class Wiring:
         wordings: Each distinct relation, once.
         wording_of: The row of `wordings` for each edge, shape (edges,).
         often: The number of edges with each wording, shape (wordings,).
+        weights: How much each edge counts by the rules of the graph, shape (edges,).
     """
 
     def __init__(self, graph: CorpusGraph) -> None:
@@ -51,6 +52,8 @@ class Wiring:
         self.wordings: tuple[str, ...] = tuple(worded.dictionary.to_pylist())
         self.wording_of = np.asarray(worded.indices, dtype=np.int32)
         self.often = np.bincount(self.wording_of, minlength=len(self.wordings))
+        weights = np.array(list(map(graph.rules.weight_of, self.wordings)), np.float32)
+        self.weights = weights[self.wording_of]
 
     def touching(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the edges at each node, as two arrays of nodes and edges, shapes (found,)."""
@@ -66,16 +69,16 @@ class Wiring:
 
     @cached_property
     def costs(self) -> NDArray[np.float64]:
-        """Return the cost of each edge in a path, shape (edges,), at least 1.
+        """Return the cost of each edge in a path, shape (edges,), at least 1 before its weight.
 
-        Hubs, plain values, common relations and low confidence cost more.
+        Hubs, plain values, common relations, low confidence and low weights cost more.
         """
         heads, tails = self.heads, self.tails
         hubs = np.log2(self.degrees[heads]) + np.log2(self.degrees[tails])
         values = self.values[heads].astype(np.float64) + self.values[tails]
         costs: NDArray[np.float64] = 1 + _HUB_COST * hubs / 2 + _VALUE_COST * values
         costs += _COMMON_COST * np.log2(self.often[self.wording_of]) + (1 - self.confidence)
-        return costs
+        return costs / self.weights
 
 
 # --- The neighbourhood of entities, nearest and most relevant first.
@@ -114,8 +117,8 @@ def expand(
     """Expand from some nodes, hop by hop, keeping the closest nodes of each hop.
 
     An edge passes on the closeness of its start: more if it fits the question and has a high
-    confidence, less if the node is a hub. Plain values pass on nothing, because entities that
-    share a year are not related by it.
+    confidence and weight, less if the node is a hub. Plain values pass on nothing, because entities
+    that share a year are not related by it.
 
     Args:
         wiring: The edges of the graph.
@@ -134,6 +137,7 @@ def expand(
         near, edges = wiring.touching(frontier)
         damping = 1 / np.sqrt(1 + wiring.degrees[near] / HUB)
         gains = close[near] * damping * wiring.confidence[edges] * (_UNASKED + fit[edges])
+        gains *= wiring.weights[edges]
         others = wiring.across(near, edges)
         new = ~inside[others]
         np.maximum.at(close, others[new], gains[new] / (_UNASKED + 1))
