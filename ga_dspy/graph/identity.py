@@ -175,6 +175,7 @@ def words_in_digits(plain: str) -> tuple[str, ...]:
     return tuple(_in_digits(word) for word in plain.split())
 
 
+@cached_short(maxsize=16384, max_length=200)
 def _in_digits(word: str) -> str:
     if ordinal := re.fullmatch(r"(\d+)(?:st|nd|rd|th)", word):
         return f"{ordinal[1]}th"

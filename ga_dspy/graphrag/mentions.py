@@ -32,8 +32,8 @@ from ga_dspy.graph.identity import (
 from ga_dspy.graphrag.records import Overrides, Pair, Spelling
 from ga_dspy.mentions import BEFORE_OR_BEHIND
 
-Link = tuple[bool, str, object]
-"""Whether a name offers a token, or seeks it; the kind of the token, and its value."""
+Link = tuple[bool | None, str, object]
+"""Whether a name offers a token or seeks it, None for both; the kind of the token and its value."""
 
 
 class Mention(NamedTuple):
@@ -186,7 +186,7 @@ class Mentions:
     def overridden(self) -> list[Mention]:
         """Return the mentions of the names in overrides, and of others that have their keys."""
         pairs = {pair for every in self._pairs.values() for pair in every}
-        return self.of_keys({key for pair in pairs for key in self._keys[True, "override", pair]})
+        return self.of_keys({key for pair in pairs for key in self._keys[None, "override", pair]})
 
     def title(self, name: str, passage: str) -> str:
         """Return the shown name of a relation end in a passage."""
@@ -208,7 +208,8 @@ class Mentions:
     def _linked(self, key: str) -> set[str]:
         found = set[str]()
         for is_offered, kind, value in self._links.get(key, ()):
-            found |= self._keys.get((not is_offered, kind, value), set())
+            other = None if is_offered is None else not is_offered
+            found |= self._keys.get((other, kind, value), set())
         for rest, word in words_and_rest(key):
             found |= set(near_in_batch(key, word, self._near.get(rest, {})))
         return found
@@ -236,7 +237,7 @@ class Mentions:
             both |= {("override", pair) for pair in self._pairs.get(normalise(name), ())}
         both |= {("id", id) for one in mentions for id in one.ids}
         for name in {other for one in mentions for other in one.linked}:
-            both |= {("key", key_of(name)), ("name", normalise(name))}
-        for kind, value in both:
-            yield True, kind, value
-            yield False, kind, value
+            both.add(("name", normalise(name)))
+            yield True, "key", key_of(name)
+            yield False, "key", key_of(name)
+        yield from ((None, kind, value) for kind, value in both)
