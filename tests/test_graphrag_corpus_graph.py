@@ -234,7 +234,7 @@ def test_a_critical_relation_wants_evidence_from_two_passages() -> None:
     assert facts(CorpusGraph.of(once, rules=rules)) == set()
     twice = CorpusGraph.of(once | world(("b", [("Acme", "acquired", "Zenith")])), rules=rules)
     assert facts(twice) == {("Acme", "acquired", "Zenith")}
-    assert twice.flags(0).critical
+    assert twice.rules.is_critical("was acquired")
 
 
 def test_contradicting_relations_are_kept_and_flagged() -> None:
@@ -246,8 +246,7 @@ def test_contradicting_relations_are_kept_and_flagged() -> None:
         }
     )
     dated = [j for j in range(3) if "1" in graph.edge(j).tail]
-    assert [graph.flags(j).contradicts for j in dated] == [(dated[1],), (dated[0],)]
-    assert all(graph.flags(j).contradicts == () for j in range(3) if j not in dated)
+    assert graph.contradictions == {dated[0]: (dated[1],), dated[1]: (dated[0],)}
 
 
 @pytest.mark.parametrize(
@@ -260,7 +259,7 @@ def test_contradicting_relations_are_kept_and_flagged() -> None:
 )
 def test_what_cannot_both_hold_contradicts(one: Triple, other: Triple) -> None:
     graph = CorpusGraph.of(world(("a", [one]), ("b", [other])))
-    assert [graph.flags(j).contradicts for j in (0, 1)] == [(1,), (0,)]
+    assert graph.contradictions == {0: (1,), 1: (0,)}
 
 
 @pytest.mark.parametrize(
@@ -274,7 +273,7 @@ def test_what_cannot_both_hold_contradicts(one: Triple, other: Triple) -> None:
 )
 def test_what_may_both_hold_does_not(one: Triple, other: Triple) -> None:
     graph = CorpusGraph.of(world(("a", [one]), ("b", [other])))
-    assert [graph.flags(j).contradicts for j in (0, 1)] == [(), ()]
+    assert not graph.contradictions
 
 
 def test_a_year_and_its_date_are_one_relation_with_both_evidences() -> None:
@@ -291,7 +290,7 @@ def test_values_of_different_times_do_not_contradict() -> None:
         "b": stated("b", ("Bonn", "is not the capital of", "Germany"), time="since 1991"),
     }
     graph = CorpusGraph.of(said)
-    assert [graph.flags(j).contradicts for j in (0, 1)] == [(), ()]
+    assert not graph.contradictions
 
 
 # What a caller may see

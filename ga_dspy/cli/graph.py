@@ -504,7 +504,7 @@ def _stated(graph: CorpusGraph, *edges: int) -> str:
 
 def _relation(graph: CorpusGraph, edge: int, node: int) -> Text:
     """Return a relation as seen from one end, with its flags."""
-    relation, flags = graph.edge(edge), graph.flags(edge)
+    relation = graph.edge(edge)
     is_outgoing = graph.heads[edge] == node
     arrow, other = ("→", relation.tail) if is_outgoing else ("←", relation.head)
     text = Text.assemble((f"{arrow} {relation.relation} {arrow} ", "dim"), other)
@@ -512,9 +512,9 @@ def _relation(graph: CorpusGraph, edge: int, node: int) -> Text:
         text.append(f" ({relation.time})")
     if relation.confidence is not None:
         text.append(f" (confidence {relation.confidence:g})")
-    if flags.critical:
+    if graph.rules.is_critical(relation.relation):
         text.append("  critical", style="yellow")
-    for against in flags.contradicts:
+    for against in graph.contradictions.get(edge, ()):
         text.append(f"\n  contradicts: {fact_text(graph.edge(against))}", style="red")
     return text
 

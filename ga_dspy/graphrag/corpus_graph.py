@@ -57,13 +57,6 @@ class Merge(NamedTuple):
     passages: tuple[str, ...]
 
 
-class Flags(NamedTuple):
-    """Whether an edge is critical under the rules, and the edges that it contradicts."""
-
-    critical: bool
-    contradicts: tuple[int, ...]
-
-
 class CorpusGraph:
     """A graph of everything that a corpus, or the part of it that a caller may see, states.
 
@@ -206,11 +199,6 @@ class CorpusGraph:
     def name(self, i: int) -> str:
         """Return the unique name of a node."""
         return str(self.tables.nodes["name"][i])
-
-    def flags(self, j: int) -> Flags:
-        """Return the flags of an edge."""
-        wording = self.tables.edges["relation"][j].as_py()
-        return Flags(self.rules.is_critical(wording), self.contradictions.get(j, ()))
 
     @cached_property
     def contradictions(self) -> Mapping[int, tuple[int, ...]]:
