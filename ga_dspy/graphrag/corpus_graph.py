@@ -126,8 +126,7 @@ class CorpusGraph:
             tables = tables.latest(sources.rules)
         graph = cls(tables, sources.stated_by, latest=latest)
         graph.unused_overrides = resolved.unused
-        replaced = len(resolved.relations) - len(graph.heads)
-        graph.left_out = resolved.left_out + Counter({"replaced by a later one": replaced})
+        graph.left_out = resolved.left_out
         return graph
 
     @property
@@ -259,8 +258,8 @@ class CorpusGraph:
         names, passages = self.tables.nodes["name"].to_pylist(), self.passages
         columns = (self.tables.mentions[column].to_pylist() for column in Mention._fields)
         every = (
-            Mention(names[node], key, name, passages[place], *rest, tuple(linked), tuple(ids))
-            for node, key, name, place, *rest, linked, ids in zip(*columns, strict=True)
+            Mention(names[node], key, name, passages[at], end, person, tuple(linked), tuple(ids))
+            for node, key, name, at, end, person, linked, ids in zip(*columns, strict=True)
         )
         return Mentions(every, self.rules.overrides)
 

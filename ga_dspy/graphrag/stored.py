@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ga_dspy.errors import GaDspyError, InputError, UnknownFormat
 from ga_dspy.graph import GraphUpdate
+from ga_dspy.graphrag.changes import Load
 from ga_dspy.graphrag.communities import Community, Summaries, find_communities
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.graphrag.extraction import digest_of
@@ -171,10 +172,8 @@ class StoredGraph:
     def open(cls, path: Path, manifest: GraphManifest) -> StoredGraph:
         """Open the contents that a manifest names."""
         folder = path / manifest.contents
-        parts = sorted(folder.glob("records*.arrow"))
-        rows = chain.from_iterable(
-            read_table(folder, one.stem, "records").to_pylist() for one in parts
-        )
+        files = (path.stem for path in sorted(folder.glob("records*.arrow")))
+        rows = chain.from_iterable(read_table(folder, f, "records").to_pylist() for f in files)
         return cls(
             path,
             manifest,
@@ -290,7 +289,7 @@ class StoredGraph:
         is_other = settings.rules != self.settings.rules.model_copy(update=weights)
         if is_other or not has_mentions or not is_local(now):
             return None
-        loads = load, lambda ids: load(ids).seen_with(NO_LABELS)
+        loads: tuple[Load, ...] = (load, lambda ids: load(ids).seen_with(NO_LABELS))
         needed = {id: now.withheld.get(id, NO_LABELS) for id in touched}
         labels = needed, dict.fromkeys(touched, NO_LABELS)
         several = zip(self._views, loads, labels, strict=False)
