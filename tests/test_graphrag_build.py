@@ -426,7 +426,7 @@ def test_a_build_replaces_a_graph_of_an_earlier_format_from_what_was_read(tmp_pa
     build_graph(index_of(ROADS), tmp_path, lm=reader([]))
     manifest = tmp_path / "manifest.json"
     manifest.write_text(json.dumps({"format": 1, "passages": 3}))
-    with pytest.raises(UnknownFormat, match="graph build"):
+    with pytest.raises(UnknownFormat, match="ga-dspy graph build"):
         open_graph(tmp_path)
     asked: list[str] = []
     assert len(build_graph(index_of(ROADS), tmp_path, lm=reader(asked)).graph) == 4

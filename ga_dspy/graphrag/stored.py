@@ -75,7 +75,9 @@ class GraphManifest(Generation):
         unused_overrides: Descriptions of the overrides that did not match.
     """
 
-    remedy: ClassVar[str] = "run `ga-dspy graph build` in this folder: what was read is kept"
+    remedy: ClassVar[str] = (
+        "run `ga-dspy graph build --index … --out …` with this folder: what was read is kept"
+    )
     format: Literal[2] = 2
     version: str = version("ga-dspy")
     index: str
