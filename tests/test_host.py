@@ -18,6 +18,7 @@ from ga_dspy.grounding import shown_passages
 from ga_dspy.optimize.mlflow_store import reaching
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor, VanillaRAG
+from ga_dspy.programs.calls import Ask
 from ga_dspy.signatures.prompt import render_passages
 from ga_dspy.testing import scripted_lm
 
@@ -76,6 +77,35 @@ def test_a_callback_sees_each_search_and_the_adapter_by_its_own_name() -> None:
     assert spy.searches == [{"query": QUESTION, "k": 3}]
     assert spy.found == [["creek", "lodge"]]
     assert spy.adapters == {"PlainAdapter"}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_callback_sees_each_step_with_its_inputs_and_outputs(is_async: bool) -> None:
+    class Steps(BaseCallback):
+        def __init__(self) -> None:
+            self.begun: dict[str, Any] = {}
+            self.ended: list[tuple[str, Any]] = []
+
+        def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+            if isinstance(instance, Ask):
+                self.begun[call_id] = (type(instance).__name__, inputs["kwargs"]["question"])
+
+        def on_module_end(
+            self, call_id: str, outputs: Any, exception: BaseException | None = None
+        ) -> None:
+            if call_id in self.begun:
+                self.ended.append((self.begun[call_id][0], exception or outputs.keys()))
+
+    steps, program = Steps(), GraphAnchor(search, max_steps=1)
+    replies: list[Any] = [{**READ, "judgement": "insufficient"}, *[dspy.LMError("refused")] * 9]
+    with dspy.context(lm=scripted_lm(replies), callbacks=[steps]):
+        asked = {"question": QUESTION}
+        _ = asyncio.run(program.acall(**asked)) if is_async else program(**asked)
+    assert [*steps.begun.values()] == [("read", QUESTION), ("answer", QUESTION)]
+    (read, fields), (answer, error) = steps.ended
+    assert (read, answer) == ("read", "answer")
+    assert "judgement" in fields
+    assert isinstance(error, dspy.LMError)
 
 
 @pytest.mark.parametrize("is_async_source", [False, True])
@@ -150,6 +180,11 @@ def test_autolog_shows_a_search_as_a_retriever_span_with_its_documents(autologge
         }
         root = next(span for span in trace.data.spans if span.parent_id is None)
         assert (root.name, found.parent_id) == ("GraphAnchor.forward", root.span_id)
+        (step,) = trace.search_spans(name="read.forward")
+        assert (step.parent_id, step.span_type) == (root.span_id, "CHAIN")
+        assert (step.inputs["question"], step.outputs["candidate"]) == (QUESTION, "Montana")
+        (predictor,) = trace.search_spans(name="Predict.forward")
+        assert predictor.parent_id == step.span_id
         parsers = {span.name for span in trace.search_spans(span_type="PARSER")}
         assert parsers == {"PlainAdapter.format", "PlainAdapter.parse"}
 

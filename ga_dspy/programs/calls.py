@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Collection, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -108,7 +108,7 @@ def documents(found: Any) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Ask:
-    """A module's call for a step.
+    """A module's call for a step, which DSPy's callbacks see as a module with the step's name.
 
     A `rollout` above 0 bypasses the cached reply; from the second on, the temperature is 1.0.
     `config` holds parameters for the LM besides those of the question: `max_tokens` for a local LM
@@ -145,15 +145,31 @@ class Ask:
 
     def run(self) -> dspy.Prediction:
         """Call the module."""
-        with self.meter.counting(self.step, usual_adapter(self.predictor)):
-            return self.predictor(**self.arguments)
+        return self(**self.inputs)
 
     async def arun(self) -> dspy.Prediction:
         """Call the module from a coroutine; in a worker thread if it has no `aforward`."""
+        return await self.acall(**self.inputs)
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def __call__(self, **kwargs: Any) -> dspy.Prediction:
+        """Call the module; DSPy's callbacks get the inputs and the prediction."""
+        with self.meter.counting(self.step, usual_adapter(self.predictor)):
+            return self.predictor(**self.arguments)
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    async def acall(self, **kwargs: Any) -> dspy.Prediction:
+        """The same from a coroutine."""
         with self.meter.counting(self.step, usual_adapter(self.predictor)):
             if hasattr(type(self.predictor), "aforward"):
                 return await self.predictor.acall(**self.arguments)
             return await in_thread(self.predictor, **self.arguments)
+
+
+@cache
+def _ask_kind(step: str) -> type[Ask]:
+    """Return a kind of `Ask` with the name of a step: by its class, MLflow names a span."""
+    return type(step, (Ask,), {})
 
 
 def usual_adapter(module: dspy.Module) -> dspy.Adapter:
@@ -295,7 +311,7 @@ def ask(
         if over := meter.overdue():
             raise StepFailed.from_error(step, over) from over
         signature = own
-        request = Ask(step, predictor, given, meter, rollout, cap)
+        request = _ask_kind(step)(step, predictor, given, meter, rollout, cap)
         try:
             prediction = yield request
         except dspy.LMError as error:
