@@ -1,8 +1,7 @@
-"""Live tracing: questions as traces in MLflow, feedback on answers, and question sets from both.
+"""Traces in MLflow: of live questions, with feedback and question sets, and of a run's worst ones.
 
 A `Tracer` records what a program asks of its retriever and LM. The finished trace goes to a process
-of its own, where MLflow makes spans of it: that takes longer than some answers, and can fail or
-hang.
+of its own, which sends it to MLflow: that takes longer than some answers, and can fail or hang.
 """
 
 from __future__ import annotations
@@ -12,39 +11,44 @@ import json
 import logging
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
-from queue import Full, Queue
-from subprocess import DEVNULL, PIPE, Popen
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import dspy
 from pydantic_core import to_jsonable_python
 
 from ga_dspy.errors import InputError, need_package
+from ga_dspy.eval import Report, Result
 from ga_dspy.optimize import mlflow_store as stores
-from ga_dspy.optimize.mlflow_store import EXPERIMENT, ROOT
+from ga_dspy.optimize.mlflow_store import EXPERIMENT, ROOT, publishable, reaching
+from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.calls import Ask, Conversation, Search, documents
 from ga_dspy.programs.loop import OBSERVERS, State
 from ga_dspy.programs.meter import LMCall
-from ga_dspy.retrieval.documents import python_process
+from ga_dspy.programs.prediction import as_json
+from ga_dspy.retrieval.documents import LineProcess, reply_in_lines
 from ga_dspy.secrets import secrets_of, without_password
+from ga_dspy.viewer import page
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Span
 
 _RUN: ContextVar[str] = ContextVar("ga_dspy_run", default="")
 _RUN_TAG, _RESTRICTED_TAG = "ga_dspy.run", "ga_dspy.restricted"
 _RIGHT, _EXPECTED = "right", "expected_response"
-_MOST_WAITING = 100  # traces, each of about 60 kilobytes
+_MOST_WAITING = 20_000  # traces, of 20 to 60 kilobytes each, in a temporary file
 _MOST_UNSENT = 500  # traces of questions that were not sampled
+_BATCH = 500_000  # bytes of a request; proxies often allow a million
 _SECONDS_TO_CLOSE = 300.0  # MLflow may take minutes to start on a busy machine
 
 
@@ -67,56 +71,62 @@ _MEASURED = ("verdict", "supported", "cited", "calls", "tokens")
 
 
 class _Trace:
-    """The spans of a question in the order in which they began; attributes have MLflow's names."""
+    """What a question's program asked and got, as spans in the order in which they began.
 
-    def __init__(self, state: State, run: str, tags: Mapping[str, str]) -> None:
-        self.run, self.tags = run, {"verdict": "", "supported": "", **tags}
-        program: Any = state.program
-        self.is_restricted = bool(getattr(vars(program).get("retriever"), "scope", ()))
-        self.spans: list[dict[str, Any]] = []
+    To record is to keep references, which takes no time and cannot fail; `spans` and `message` do
+    the rest.
+    """
+
+    def __init__(self, state: State, tags: Mapping[str, str]) -> None:
+        self.program: Any = state.program
+        self.tags = {"verdict": "", "supported": "", **tags}
+        self.secrets = secrets_of(addresses=True)
+        self.is_restricted = bool(getattr(vars(self.program).get("retriever"), "scope", ()))
+        self._spans: list[dict[str, Any]] = []
         self._parent: int | None = None
-        about = {"program": type(program).__name__, "settings": program.settings()}
-        self._begin(about["program"], "CHAIN", {"question": state.question}, **about)
+        self._begin(type(self.program).__name__, "CHAIN", {"question": state.question})
         self._parent = 0
-        state.meter.on_call = self._add_call
+        state.meter.on_call.append(self._add_call)
 
     def record(self, conversation: Conversation[dspy.Prediction]) -> Conversation[dspy.Prediction]:
-        """Carry on the conversation, and record its searches and steps."""
+        """Carry on the conversation, and record its searches, steps and end."""
         resume: Any = partial(next, conversation)
-        while True:
-            try:
+        try:
+            while True:
                 request = resume()
-            except StopIteration as end:
-                self._conclude(end.value)
-                return end.value
-            span = dict[str, Any]()
-            if isinstance(request, Search):
-                self.is_restricted |= bool(getattr(request.retriever, "scope", ()))
-                span = self._begin("search", "RETRIEVER", {"query": request.query, "k": request.k})
-            elif isinstance(request, Ask):
-                span = self._begin(request.step, "CHAIN", request.inputs)
-                self._parent = len(self.spans) - 1
-            try:
-                result = yield request
-            except Exception as error:  # noqa: BLE001 - handed to the program, which may know it
-                self.end(span, None, error)
-                resume = partial(conversation.throw, error)
-            else:
-                self.end(span, documents(result) if span.get("type") == "RETRIEVER" else result)
-                resume = partial(conversation.send, result)
-            self._parent = 0
+                span = dict[str, Any]()
+                if isinstance(request, Search):
+                    self.is_restricted |= bool(getattr(request.retriever, "scope", ()))
+                    asked = {"query": request.query, "k": request.k}
+                    span = self._begin("search", "RETRIEVER", asked)
+                elif isinstance(request, Ask):
+                    span = self._begin(request.step, "CHAIN", request.inputs)
+                    self._parent = len(self._spans) - 1
+                try:
+                    result = yield request
+                except Exception as error:  # noqa: BLE001 - handed to the program, which may know it
+                    self._end(span, None, error)
+                    resume = partial(conversation.throw, error)
+                else:
+                    self._end(span, result)
+                    resume = partial(conversation.send, result)
+                self._parent = 0
+        except StopIteration as end:
+            self._end(self._spans[0], end.value)
+            return end.value
+        except BaseException as error:
+            self._end(self._spans[0], None, error)
+            raise
 
     def _begin(self, name: str, kind: str, inputs: Any, **attributes: Any) -> dict[str, Any]:
         span = {"parent": self._parent, "name": name, "type": kind, "inputs": inputs,
                 "attributes": attributes, "start": time.time_ns(), "error": []}  # fmt: skip
-        self.spans.append(span)
+        self._spans.append(span)
         return span
 
-    def end(self, span: dict[str, Any], outputs: Any, error: BaseException | None = None) -> None:
-        """End a span."""
-        if isinstance(outputs, dspy.Prediction):
-            # The lines of a graph are shown as they are: to serialise a proposal takes long.
-            outputs = {name: getattr(value, "text", value) for name, value in outputs.items()}
+    def _end(self, span: dict[str, Any], outputs: Any, error: BaseException | None = None) -> None:
+        # A copy: the program, and who asked it, go on to change a prediction.
+        outputs = dict(outputs.items()) if isinstance(outputs, dspy.Prediction) else outputs
         span.update(outputs=outputs, end=time.time_ns())
         if error is not None:
             span["error"] = [type(error).__name__, str(error)]
@@ -131,34 +141,46 @@ class _Trace:
             about["mlflow.llm.cost"] = {"total_cost": usage.cost}
         span = self._begin(call.model, "CHAT_MODEL", {"messages": call.sent}, **about)
         span["start"] -= int(call.seconds * 1e9)
-        self.end(span, call.outputs, call.error)
+        self._end(span, call.outputs, call.error)
 
-    def _conclude(self, prediction: dspy.Prediction) -> None:
-        root, graph = self.spans[0], prediction.graph
-        measured = {name: prediction.get(name) for name in _MEASURED}
-        sizes = {"entities": len(graph.entities), "relations": len(graph.relations)}
-        root["attributes"] |= {**measured, **sizes, "steps": len(prediction.steps)}
-        self.tags |= {name: str(prediction.get(name)) for name in ("verdict", "supported")}
-        shown = {name: prediction.get(name) for name in _SHOWN}
-        self.end(root, {**shown, "steps": [step.message for step in prediction.steps]})
+    def spans(self) -> list[dict[str, Any]]:
+        """Return the spans with what is shown of each, and what the answer came to."""
+        root, *others = ({"outputs": None, "end": time.time_ns(), **one} for one in self._spans)
+        for span in others:
+            if span["type"] == "RETRIEVER":
+                span["outputs"] = documents(span["outputs"] or ())
+            elif isinstance(span["outputs"], dict):
+                # The lines of a graph are shown as they are: to serialise a proposal takes long.
+                shown = span["outputs"].items()
+                span["outputs"] = {name: getattr(value, "text", value) for name, value in shown}
+        about = {"program": root["name"], "settings": self.program.settings()}
+        if found := root["outputs"]:
+            steps, graph = found["steps"], found["graph"]
+            sizes = {"entities": len(graph.entities), "relations": len(graph.relations)}
+            about |= {name: found.get(name) for name in _MEASURED} | sizes | {"steps": len(steps)}
+            root["outputs"] = {name: found.get(name) for name in _SHOWN}
+            root["outputs"]["steps"] = [step.message for step in steps]
+            self.tags |= {name: str(found.get(name)) for name in ("verdict", "supported")}
+        return [{**root, "attributes": about}, *others]
 
-    def message(self) -> bytes:
+    def message(self, run: str) -> bytes:
         """Return the trace as a message; a restricted one has no text but ids of documents."""
-        spans = [_without_text(one) for one in self.spans] if self.is_restricted else self.spans
-        tags = {_RESTRICTED_TAG: str(self.is_restricted), **self.tags}
-        return _message("trace", {"run": self.run, "tags": tags, "spans": spans})
+        spans = self.spans()
+        spans = [_without_text(span) for span in spans] if self.is_restricted else spans
+        tags = {_RUN_TAG: run, _RESTRICTED_TAG: str(self.is_restricted), **self.tags}
+        return _message("trace", {"tags": tags, "spans": spans}, self.secrets)
 
 
 def _without_text(span: dict[str, Any]) -> dict[str, Any]:
-    found = span.get("outputs") if span["type"] == "RETRIEVER" else None
-    shown = [{"id": one["id"], "page_content": ""} for one in found or ()]
+    found = span["outputs"] if span["type"] == "RETRIEVER" else ()
+    shown = [{"id": one["id"], "page_content": ""} for one in found]
     return {**span, "inputs": None, "outputs": shown, "error": span["error"][:1]}
 
 
-def _message(kind: str, about: Mapping[str, Any]) -> bytes:
-    """Return a line for the other process, with the secrets that it must withhold."""
+def _message(kind: str, about: Mapping[str, Any], secrets: Collection[str]) -> bytes:
+    """Return a message for the other process, with the secrets that it must withhold."""
     plain = to_jsonable_python(about, inf_nan_mode="null", fallback=str)
-    return json.dumps([kind, plain, sorted(secrets_of(addresses=True))]).encode() + b"\n"
+    return json.dumps([kind, plain, sorted(secrets)]).encode()
 
 
 # --- To the process that calls MLflow
@@ -168,22 +190,27 @@ class Tracer(AbstractContextManager["Tracer"]):
     """Traces the questions of all programs in this process, until it is closed.
 
     It is a context manager that closes itself. An answer neither waits for MLflow nor fails with
-    it.
+    it: what MLflow has not taken yet waits in a temporary file.
 
     Attributes:
         counts: Traces and feedback by outcome: "sent", "failed", or "dropped" because too many
-            were waiting or because the feedback is on a question without a trace.
+            were waiting, MLflow did not take them before the end, or the feedback is on a
+            question without a trace.
+        unsent: The last questions that were not sampled, by their id.
     """
 
     def __init__(self, uri: str, experiment: str, rate: float, tags: Mapping[str, str]) -> None:
         self.uri, self.experiment, self.rate, self.tags = uri, experiment, rate, tags
         self.counts = Counter[str]()
-        self._unsent = dict[str, bytes]()
-        self._waiting = Queue[bytes | None](_MOST_WAITING)
+        self.unsent = dict[str, _Trace]()
         self._reported = set[str]()
-        self._lock, self._is_closed, self._is_abandoned = threading.Lock(), False, False
+        self._changed, self._is_closed, self._is_abandoned = threading.Condition(), False, False
         self._sender: threading.Thread | None = None
-        self._process: Popen[bytes] | None = None
+        self._process: LineProcess | None = None
+        # Without a name, SQLite makes a temporary file, and reuses its space.
+        self._file = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._file.execute("CREATE TABLE waiting (number INTEGER PRIMARY KEY, message BLOB)")
+        self._waiting = 0
 
     def observe(
         self, state: State, conversation: Conversation[dspy.Prediction]
@@ -194,19 +221,16 @@ class Tracer(AbstractContextManager["Tracer"]):
         is_sampled = id.int < self.rate * 2**128
         if not is_sampled and not run:
             return (yield from conversation)
-        trace = _Trace(state, run or id.hex, self.tags)
+        run, trace = run or id.hex, _Trace(state, self.tags)
         try:
             return (yield from trace.record(conversation))
-        except BaseException as error:
-            trace.end(trace.spans[0], None, error)
-            raise
         finally:
             if is_sampled:
-                self._put(trace.message())
+                self._send(partial(trace.message, run))
             else:
-                self._unsent[run] = trace.message()
-                if len(self._unsent) > _MOST_UNSENT:
-                    self._unsent.pop(next(iter(self._unsent)), None)
+                self.unsent[run] = trace
+                if len(self.unsent) > _MOST_UNSENT:
+                    self.unsent.pop(next(iter(self.unsent)), None)
 
     def feedback(
         self, run: str, *, right: bool, comment: str | None = None, expected: str | None = None
@@ -221,78 +245,101 @@ class Tracer(AbstractContextManager["Tracer"]):
             comment: Why.
             expected: The right answer.
         """
-        if (trace := self._unsent.pop(run, None)) is not None:
-            self._put(trace)
+        if (trace := self.unsent.pop(run, None)) is not None:
+            self._send(partial(trace.message, run))
         given = {"run": run, "right": right, "comment": comment, "expected": expected}
-        self._put(_message("feedback", given))
+        self._send(partial(_message, "feedback", given, secrets_of(addresses=True)))
 
-    def _put(self, message: bytes) -> None:
-        with self._lock:
-            if self._sender is None:
-                self._sender = threading.Thread(target=self._work, name="traces", daemon=True)
-                self._sender.start()
+    def _send(self, make: Callable[[], bytes]) -> None:
+        """Make a message and let it wait for the sender; whatever fails is counted."""
         try:
-            self._waiting.put_nowait(message)
-        except Full:
-            self._count("dropped", "MLflow is slower than the questions")
+            message = make()
+            with self._changed:
+                if self._waiting >= _MOST_WAITING:
+                    self._count({"dropped": 1}, "MLflow is slower than the questions")
+                    return
+                self._file.execute("INSERT INTO waiting (message) VALUES (?)", [message])
+                self._waiting += 1
+                self._changed.notify()
+                if self._sender is None:
+                    self._sender = threading.Thread(target=self._work, name="traces", daemon=True)
+                    self._sender.start()
+        except Exception as error:  # noqa: BLE001 - an answer does not fail with its trace
+            self._count({"failed": 1}, f"{type(error).__name__}: {error}")
 
     def _work(self) -> None:
-        while (message := self._waiting.get()) is not None and not self._is_abandoned:
-            outcome, why = self._request(message)
-            is_over = self._is_closed and outcome == "failed"
-            self._count(outcome, why)
-            if is_over:
+        while batch := self._take():
+            counts, why = self._request(batch)
+            with self._changed:
+                if self._is_abandoned:
+                    break
+                self._waiting -= len(batch)
+                self._count(counts, why)
+            if self._is_closed and "failed" in counts:
                 break
         if self._process is not None:
-            self._process.communicate()
+            self._process.end()
 
-    def _request(self, message: bytes) -> tuple[str, str]:
-        """Return what became of a message, and why."""
-        with suppress(OSError):
-            if self._process is None:
-                code = "from ga_dspy.tracing import log_messages; log_messages()"
-                self._process = python_process(code, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
-                message = json.dumps([self.uri, self.experiment]).encode() + b"\n" + message
-            to = cast("BinaryIO", self._process.stdin)
-            to.write(message)
-            to.flush()
-            if reply := cast("BinaryIO", self._process.stdout).readline():
-                outcome, why = json.loads(reply)
-                return outcome, why
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-        return "failed", "its process ended"
+    def _take(self) -> list[bytes]:
+        """Wait for messages, and take the first; none is left after the end."""
+        taken, size, last = list[bytes](), 0, 0
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_closed)
+            for number, message in self._file.execute("SELECT * FROM waiting ORDER BY number"):
+                size += len(message)
+                if taken and size > _BATCH:
+                    break
+                taken.append(message)
+                last = number
+            self._file.execute("DELETE FROM waiting WHERE number <= ?", [last])
+        return taken
 
-    def _count(self, outcome: str, why: str) -> None:
-        """Count an outcome; log the first failure after a success, and the first dropped trace."""
-        self.counts[outcome] += 1
-        if why and outcome not in self._reported:
-            self._reported.add(outcome)
-            logging.getLogger("ga_dspy").warning(
-                "tracing in %s failed: %s; answers are not affected",
-                without_password(self.uri), why,
-            )  # fmt: skip
-        elif outcome == "sent":
-            self._reported.discard("failed")
+    def _request(self, batch: Sequence[bytes]) -> tuple[dict[str, int], str]:
+        """Return how many messages had which outcome, and why."""
+        if self._process is None:
+            self._process = LineProcess("from ga_dspy.tracing import log_messages; log_messages()")
+        place = json.dumps([self.uri, self.experiment]).encode()
+        if reply := self._process.ask(b"[%s,[%s]]\n" % (place, b",".join(batch))):
+            counts, why = reply
+            return counts, why
+        self._process.end()
+        self._process = None
+        return {"failed": len(batch)}, "its process ended"
+
+    def _count(self, counts: Mapping[str, int], why: str) -> None:
+        """Count outcomes; log the first failure after a success, and the first dropped message."""
+        with self._changed:
+            self.counts.update(counts)
+            if "sent" in counts:
+                self._reported.discard("failed")
+            if why and not counts.keys() <= self._reported:
+                self._reported |= counts.keys()
+                logging.getLogger("ga_dspy").warning(
+                    "tracing in %s failed: %s; answers are not affected",
+                    without_password(self.uri), why,
+                )  # fmt: skip
 
     def close(self) -> None:
         """Send what is waiting, until MLflow fails or five minutes pass; trace nothing more."""
         atexit.unregister(self.close)
         if self.observe in OBSERVERS:
             OBSERVERS.remove(self.observe)
-        if self._sender is not None and not self._is_closed:
+        with self._changed:
             self._is_closed = True
-            end = time.monotonic() + _SECONDS_TO_CLOSE
-            with suppress(Full):
-                self._waiting.put(None, timeout=_SECONDS_TO_CLOSE)
-            self._sender.join(max(0.0, end - time.monotonic()))
-            self._is_abandoned = self._sender.is_alive()
-            if self._is_abandoned:
-                self._count("dropped", "MLflow did not finish within five minutes")
-            if self._process is not None:
-                self._process.kill()
+            self._changed.notify()
+        try:
+            if self._sender is not None:
+                self._sender.join(_SECONDS_TO_CLOSE)
+        finally:
+            with self._changed:
+                self._is_abandoned = True
+                self._file.close()
+                if self._waiting:
+                    why = f"{self._waiting} traces and feedback were left at the end"
+                    self._count({"dropped": self._waiting}, why)
+                    self._waiting = 0
+            if (logger := self._process) is not None:
+                logger.process.kill()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -310,7 +357,8 @@ def track(
     times and counts, and no text: the passages may be restricted.
 
     Args:
-        uri: Any tracking URI; by default `MLFLOW_TRACKING_URI`, else `artifacts/mlflow.db`.
+        uri: Any tracking URI; by default `MLFLOW_TRACKING_URI`, else `artifacts/mlflow.db`. A
+            server must be of MLflow 3.17 or later.
         experiment: The experiment; it is created if it does not exist.
         rate: The share of questions to trace, from 0 to 1; with 0 only those with feedback.
         tags: Tags for every trace, such as a version of the app.
@@ -332,75 +380,175 @@ def track(
 
 
 def log_messages() -> None:
-    """Log the traces and the feedback on stdin, and write to stdout what became of each."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    """Log the traces and feedback on stdin, and reply what became of them, until stdin ends."""
+    for one in (signal.SIGINT, signal.SIGTERM):  # a terminal or systemd sends them to children too
+        signal.signal(one, signal.SIG_IGN)
     if sys.platform != "win32":
         os.nice(5)
-    source, out = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # so that nothing that a library prints gets into the replies
-    uri, experiment = json.loads(source.readline())
-    while line := source.readline():
-        out.write(json.dumps(_log(uri, experiment, *json.loads(line))).encode() + b"\n")
-        out.flush()
+    reply_in_lines(lambda line, _: _log(*json.loads(line)))
 
 
-def _log(uri: str, experiment: str, kind: str, about: Any, known: list[str]) -> tuple[str, str]:
-    """Return "sent"; or "failed" and why; or "dropped" if there is no trace for the feedback."""
+def _log(place: tuple[str, str], messages: Sequence[Any]) -> tuple[Counter[str], str]:
+    """Log messages, all traces in one request, then the feedback.
+
+    Returns:
+        How many were "sent", "failed", or "dropped" because feedback is on no trace; and why.
+    """
+    (uri, experiment), counts, why = place, Counter[str](), ""
+    kinds: dict[str, list[Any]] = {"trace": [], "feedback": []}
     try:
-        with stores.reaching(uri) as client:
-            place, sent = (
-                stores.experiment_of(client, uri, ROOT, experiment),
-                stores.publishable(about, known),
-            )
-            if kind == "trace":
-                _log_trace(client, place, sent)
-            elif not _log_feedback(client, place, sent):
-                return "dropped", ""
-            return "sent", ""
-    except Exception as error:  # noqa: BLE001 - the next one may be logged all the same
-        return "failed", f"{type(error).__name__}: {error}"
+        for kind, about, known in messages:
+            kinds[kind].append(publishable(about, known))
+        with reaching(uri) as client:
+            id = stores.experiment_of(client, uri, ROOT, experiment)
+            if kinds["trace"]:
+                counts["sent"] += len(_log_traces(client, id, kinds["trace"]))
+            for given in kinds["feedback"]:
+                counts["sent" if _log_feedback(client, id, given) else "dropped"] += 1
+    except Exception as error:  # noqa: BLE001 - the next ones may be logged all the same
+        counts["failed"], why = len(messages) - counts.total(), f"{type(error).__name__}: {error}"
+    return counts, why
 
 
-def _log_trace(client: MlflowClient, experiment: str, trace: dict[str, Any]) -> None:
-    from mlflow import start_span_no_context
-    from mlflow.entities import LiveSpan, SpanEvent, SpanStatusCode
+def _log_traces(
+    client: MlflowClient, experiment: str, traces: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Log traces in one request, where MLflow's exporter makes one per span; return their ids."""
+    from mlflow.tracing.client import TracingClient
 
-    spans, made = trace["spans"], list[LiveSpan]()
-    for span in spans:
-        is_root = span["parent"] is None
-        made.append(start_span_no_context(
-            span["name"], span["type"], None if is_root else made[span["parent"]], span["inputs"],
-            span["attributes"], trace["tags"], start_time_ns=span["start"],
-            experiment_id=experiment if is_root else None,
-        ))  # fmt: skip
-    for span, one in zip(reversed(spans), reversed(made), strict=True):
-        status = SpanStatusCode.ERROR if span["error"] else SpanStatusCode.OK
-        if span["error"]:
-            one.add_event(SpanEvent.from_exception(RuntimeError(": ".join(span["error"]))))
-        end = span.get("end", spans[0]["end"])
-        one.end(span.get("outputs"), status=status, end_time_ns=end)
-    # MLflow only logs that it lost a trace; to set a tag of one that is not there raises.
-    client.set_trace_tag(made[0].trace_id, _RUN_TAG, trace["run"])
+    ids = [f"tr-{uuid.uuid4().hex}" for _ in traces]
+    spans = [span for id, one in zip(ids, traces, strict=True) for span in _spans(id, **one)]
+    TracingClient(client.tracking_uri).log_spans(experiment, spans)
+    return ids
+
+
+def _spans(
+    trace: str, spans: Sequence[Mapping[str, Any]], tags: Mapping[str, str]
+) -> Iterator[Span]:
+    """Yield the spans of a trace as MLflow's; the tags are attributes of the first."""
+    from mlflow.entities import Span
+
+    about = {f"mlflow.traceTag.{name}": value for name, value in tags.items()}
+    for number, span in enumerate(spans, start=1):
+        values = {
+            "mlflow.traceRequestId": trace, "mlflow.spanType": span["type"],
+            "mlflow.spanInputs": span["inputs"], "mlflow.spanOutputs": span["outputs"],
+            **span["attributes"], **about,
+        }  # fmt: skip
+        about = {}
+        kind, text = [*span["error"], "", ""][:2]
+        error = {"exception.type": kind, "exception.message": text}
+        event = {"name": "exception", "time_unix_nano": span["end"], "attributes": error}
+        yield Span.from_dict({
+            "trace_id": trace, "name": span["name"], "span_id": f"{number:016x}",
+            "parent_span_id": None if span["parent"] is None else f"{span['parent'] + 1:016x}",
+            "start_time_unix_nano": span["start"], "end_time_unix_nano": span["end"],
+            "status": {"code": "ERROR" if kind else "OK", "message": text},
+            "attributes": {name: json.dumps(value) for name, value in values.items()},
+            "events": [event] if kind else [],
+        })  # fmt: skip
 
 
 def _log_feedback(client: MlflowClient, experiment: str, given: dict[str, Any]) -> bool:
     """Log feedback; return whether there is a trace of its question."""
-    from mlflow import log_expectation, log_feedback
-    from mlflow.entities import AssessmentSource
-
-    where, source = f"tags.`{_RUN_TAG}` = '{given['run']}'", AssessmentSource("HUMAN", "ga_dspy")
+    where = f"tags.`{_RUN_TAG}` = '{given['run']}'"
     found = client.search_traces(
         locations=[experiment], filter_string=where, max_results=1, include_spans=False
     )
-    for trace in found:
-        id, is_restricted = trace.info.trace_id, trace.info.tags[_RESTRICTED_TAG] == "True"
-        comment, expected = (None if is_restricted else given[n] for n in ("comment", "expected"))
-        log_feedback(
-            trace_id=id, name=_RIGHT, value=given["right"], source=source, rationale=comment
-        )
-        if expected:
-            log_expectation(trace_id=id, name=_EXPECTED, value=expected, source=source)
+    for info in (trace.info for trace in found):
+        is_open = info.tags[_RESTRICTED_TAG] != "True"
+        comment, expected = (given[name] if is_open else None for name in ("comment", "expected"))
+        _assess(info.trace_id, "HUMAN", expected, comment, **{_RIGHT: given["right"]})
     return bool(found)
+
+
+def _assess(
+    trace: str, kind: str, expected: Any = None, why: str | None = None, by: str = "ga_dspy",
+    **values: Any,
+) -> None:  # fmt: skip
+    """Log the expected answer and feedback on a trace; None is left out."""
+    from mlflow import log_expectation, log_feedback
+    from mlflow.entities import AssessmentSource
+
+    at: Any = {"trace_id": trace, "source": AssessmentSource(kind, by)}
+    if expected:
+        log_expectation(name=_EXPECTED, value=expected, **at)
+    for name, value in values.items():
+        if value is not None:
+            log_feedback(name=name, value=value, rationale=why, **at)
+
+
+# --- The worst questions of an evaluation, asked again
+
+
+def worst(report: Report, examples: Sequence[dspy.Example], most: int) -> list[dspy.Example]:
+    """Return the questions with the worst answers: those without an answer first, then by F1."""
+    scores = {result.id: result.f1 - bool(result.error) for result in report.results}
+    return sorted(examples, key=lambda example: scores.get(example.id, -1.0))[:most]
+
+
+def trace_questions(
+    program: MultiHopProgram,
+    examples: Sequence[dspy.Example],
+    report: Report,
+    *,
+    uri: str,
+    run_id: str,
+) -> tuple[str, ...]:
+    """Ask a program a few questions and trace each in the run of its evaluation.
+
+    The accepted answer is the trace's expectation; F1, exact match, what supports the answer, and
+    the judge's verdict on the same answer are its feedback. If a question fails, its trace has the
+    error, and the next one is asked. The LM is the configured one.
+
+    Args:
+        program: Any program of this library.
+        examples: What to ask, with `id`, `answer` or `answers`; pass only a handful.
+        report: The evaluation in which they were asked.
+        uri: The store.
+        run_id: The run that the traces belong to.
+
+    Returns:
+        The ids of the traces, in order; a question that cannot be asked has none.
+
+    Raises:
+        TrackingFailed: The store was not reached; no further question is asked.
+        MissingExtra: mlflow is not installed.
+    """
+    # At a rate of 0, a tracer keeps what was asked with an id.
+    with reaching(uri) as client, track(uri, rate=0.0) as tracer:
+        made = (_trace(program, one, report, client, tracer, run_id) for one in examples)
+        return tuple(filter(None, made))
+
+
+def _trace(
+    program: MultiHopProgram, example: dspy.Example, report: Report, client: MlflowClient,
+    tracer: Tracer, run: str,
+) -> str:  # fmt: skip
+    """Ask one question, log its trace, its page and how right the answer is; return the id."""
+    prediction, asked = None, uuid.uuid4().hex
+    try:
+        with run_id(asked):
+            prediction = program(question=example.question)
+        result = Result.from_prediction(example, prediction)
+    except Exception as error:  # noqa: BLE001 - any error is the outcome of the question
+        result = Result.from_failure(example, error)
+    if (trace := tracer.unsent.pop(asked, None)) is None:
+        return ""
+    about = {"spans": trace.spans(), "tags": {**trace.tags, "question": example.id}}
+    (id,) = _log_traces(client, client.get_run(run).info.experiment_id, [publishable(about)])
+    client.link_traces_to_run([id], run)
+    if prediction is not None:
+        record = {"prediction": as_json(prediction), "question": example.question}
+        client.log_text(run, page(**publishable(record)), f"traces/{id}.html")
+    accepted = publishable(list(result.gold))
+    expected = accepted[0] if len(accepted) == 1 else accepted
+    scores = {"f1": result.f1, "em": result.em == 1.0, "supported": result.supported}
+    _assess(id, "CODE", expected, **scores)
+    for same in report.results:
+        if same.judged and (same.id, same.answer) == (result.id, result.answer):
+            _assess(id, "LLM_JUDGE", by=report.protocol.judge, judge=same.judged.right)
+    return id
 
 
 # --- Question sets from traces
@@ -440,7 +588,7 @@ def rated_questions(
         MissingExtra: mlflow is not installed.
     """
     uri, rows, skipped = stores.store_uri(uri, ROOT), dict[str, dict[str, str]](), Counter[str]()
-    with stores.reaching(uri) as client:
+    with reaching(uri) as client:
         import mlflow
 
         if (found := client.get_experiment_by_name(experiment)) is None:

@@ -1,4 +1,4 @@
-"""Benchmarks that need a clone: recall, faults, index size, load, kills, tampered input.
+"""Benchmarks that need a clone: recall, faults, size, load, tracing, kills, tampered input.
 
 `make bench` lists them; `make bench ARGS="scale --passages 20000"` runs one.
 """
@@ -19,6 +19,8 @@ from kill_commands import COMMANDS, endure
 from measure_load import Load, held, measure
 from measure_recall import DEPTHS, measure_recall
 from measure_scale import scale as measure_scale
+from measure_tracing import overhead
+from measure_tracing import soak as measure_soak
 
 from ga_dspy.cli.choices import IndexDir, Limit, Program, Threads, choose_program
 from ga_dspy.cli.console import Console, columns
@@ -179,6 +181,47 @@ def load(
             else measure(load, in_flight=at_once, latencies=latencies, questions=limit)
         )
     _show(found, json_output)
+
+
+@app.command()
+def tracing(
+    latency: Annotated[float, typer.Option(help="Seconds of a reply of the second LM.")] = 0.5,
+    limit: Annotated[int, typer.Option("--questions", min=10, help="How many.")] = 40,
+    json_output: Json = False,
+) -> None:
+    """What live tracing costs a question, with the embedded LM and at the pace of a real one.
+
+    Each question is asked with and without it in turn. CPU is this process's; that of MLflow's
+    process is not in it.
+    """
+    asked = [example.question for example in load_questions("hotpotqa", questions("dev"))][:limit]
+    with TemporaryDirectory(prefix="ga-dspy-tracing-") as work, Console(stderr=True).status("…"):
+        opened = Index.from_passages(corpus(), kind="sparse")
+        _show([*overhead(asked, opened, Path(work), latency)], json_output)
+
+
+@app.command()
+def soak(
+    asks: Annotated[int, typer.Option(min=10, help="Questions.")] = 5_000,
+    clients: Annotated[int, typer.Option(min=1, help="Asked at once.")] = 100,
+    latency: Annotated[float, typer.Option(help="Seconds of a reply.")] = 0.5,
+    json_output: Json = False,
+) -> None:
+    """Memory and traces of `ga-dspy serve --track` under load, and after SIGTERM in its middle.
+
+    MLflow's server keeps its traces in SQLite; the LM is a local endpoint. The exit code is 1 where
+    an answer that was received has no trace in the end.
+    """
+    asked = [example.question for example in load_questions("hotpotqa", questions("dev"))][:60]
+    with TemporaryDirectory(prefix="ga-dspy-soak-") as work, Console(stderr=True).status("…"):
+        Index.build(corpus(), Path(work, "index"), kind="sparse")
+        found = list(
+            measure_soak(
+                asked, Path(work, "index"), Path(work), asks=asks, clients=clients, latency=latency
+            )
+        )
+    _show(found, json_output)
+    raise typer.Exit(int(found[-1].answered > found[-1].traced))
 
 
 @app.command()

@@ -54,8 +54,8 @@ def uri(tables: Path, tmp_path: Path) -> str:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """MLflow is called in this process, whose start would cost seconds."""
 
-    def request(self: Tracer, message: bytes) -> tuple[str, str]:
-        return tracing._log(self.uri, self.experiment, *json.loads(message))
+    def request(self: Tracer, batch: list[bytes]) -> tuple[dict[str, int], str]:
+        return tracing._log((self.uri, self.experiment), [json.loads(one) for one in batch])
 
     monkeypatch.setattr(Tracer, "_request", request)
 
@@ -237,7 +237,7 @@ def test_no_answer_waits_for_a_store_that_hangs(
     index: ga_dspy.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_over = threading.Event()
-    monkeypatch.setattr(Tracer, "_request", lambda *_: (is_over.wait(60), ("sent", ""))[1])
+    monkeypatch.setattr(Tracer, "_request", lambda *_: (is_over.wait(60), ({}, ""))[1])
     monkeypatch.setattr(tracing, "_MOST_WAITING", 2)
     monkeypatch.setattr(tracing, "_SECONDS_TO_CLOSE", 0.01)
     with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
@@ -249,16 +249,72 @@ def test_no_answer_waits_for_a_store_that_hangs(
         time.sleep(0.01)
 
 
+def test_traces_wait_for_a_slow_store_and_go_together_in_their_order(
+    index: ga_dspy.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_free, batches = threading.Event(), list[list[str]]()
+
+    def request(self: Tracer, batch: list[bytes]) -> tuple[dict[str, int], str]:
+        is_free.wait(60)
+        runs = [json.loads(one)[1]["tags"]["ga_dspy.run"] for one in batch]
+        batches.append(runs)
+        assert len(b"".join(batch)) <= 20_000 or len(batch) == 1
+        return {"sent": len(batch)}, ""
+
+    monkeypatch.setattr(Tracer, "_request", request)
+    monkeypatch.setattr(tracing, "_BATCH", 20_000)
+    asked = [f"run-{number:02}" for number in range(9)]
+    with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
+        for run in asked:
+            ask(ga_dspy.VanillaRAG(index), run=run)
+        is_free.set()
+    assert tracer.counts == {"sent": 9}
+    assert [run for runs in batches for run in runs] == asked
+    assert len(batches) < 9
+
+
+def test_an_answer_does_not_fail_with_its_trace(
+    index: ga_dspy.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = ga_dspy.VanillaRAG(index)
+    monkeypatch.setattr(type(program), "settings", lambda _: 1 / 0)
+    with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
+        assert ask(program).answer
+    assert tracer.counts == {"failed": 1}
+
+
+def test_what_is_left_at_the_end_is_counted(
+    index: ga_dspy.Index, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    begun = threading.Event()
+
+    def request(self: Tracer, batch: list[bytes]) -> tuple[dict[str, int], str]:
+        begun.set()
+        while not self._is_closed:
+            time.sleep(0.001)
+        return {"failed": len(batch)}, "gone"
+
+    monkeypatch.setattr(Tracer, "_request", request)
+    with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
+        ask(ga_dspy.VanillaRAG(index))
+        begun.wait(60)
+        for _ in range(2):
+            ask(ga_dspy.VanillaRAG(index))
+    assert tracer.counts == {"failed": 1, "dropped": 2}
+    assert "2 traces and feedback were left at the end" in caplog.text
+
+
 def test_a_process_that_dies_is_started_again(
     uri: str, index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answering = 'import sys; [print(\'["sent", ""]\', flush=True) for _ in sys.stdin]'
+    answering = 'import sys; [print(\'[{"sent": 1}, ""]\', flush=True) for _ in sys.stdin]'
     codes = iter(("exit", answering))
 
     def start(_: str, **pipes: Any) -> Any:
         return python_process(next(codes), **pipes)
 
-    monkeypatch.setattr("ga_dspy.tracing.python_process", start)
+    monkeypatch.setattr("ga_dspy.retrieval.documents.python_process", start)
     with ga_dspy.track(uri) as tracer:
         ask(ga_dspy.VanillaRAG(index))
         while not tracer.counts["failed"]:
@@ -272,9 +328,9 @@ def test_feedback_is_kept_in_the_record_with_and_without_a_tracer(
 ) -> None:
     sent = list[Any]()
 
-    def request(self: Tracer, message: bytes) -> tuple[str, str]:
-        sent.append(json.loads(message))
-        return "sent", ""
+    def request(self: Tracer, batch: list[bytes]) -> tuple[dict[str, int], str]:
+        sent.extend(json.loads(one) for one in batch)
+        return {"sent": len(batch)}, ""
 
     async def use(tracer: Tracer | None) -> tuple[dict[str, Any], str]:
         with dspy.context(lm=ga_dspy.extractive_lm()):
@@ -299,9 +355,9 @@ def test_feedback_is_kept_in_the_record_with_and_without_a_tracer(
     with ga_dspy.track(uri) as tracer:
         record, metrics = asyncio.run(use(tracer))
     assert 'ga_dspy_traces{end="sent"} 2.0' in metrics
-    assert [(kind, about["run"]) for kind, about, _ in sent] == [
-        ("trace", record["id"]), ("feedback", record["id"]),
-    ]  # fmt: skip
+    (first, trace, _), (second, feedback, _) = sent
+    assert (first, trace["tags"]["ga_dspy.run"]) == ("trace", record["id"])
+    assert (second, feedback["run"]) == ("feedback", record["id"])
 
 
 @pytest.mark.usefixtures("here")

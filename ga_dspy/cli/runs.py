@@ -181,7 +181,7 @@ def trace(
 ) -> None:  # fmt: skip
     """Ask the worst questions again, traced into an MLflow store, at the cost of more calls."""
     from ga_dspy.optimize.mlflow_store import TrackingFailed
-    from ga_dspy.optimize.tracking import trace_questions, worst
+    from ga_dspy.tracing import trace_questions, worst
 
     try:
         with dspy.context(lm=lm):

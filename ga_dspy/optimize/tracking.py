@@ -1,4 +1,4 @@
-"""Tracking in MLflow: compilations, evaluations, and traces of a few questions."""
+"""Tracking in MLflow: compilations, the registry of their programs, and evaluations."""
 
 from __future__ import annotations
 
@@ -8,31 +8,24 @@ import re
 import shlex
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import dspy
 from pydantic import TypeAdapter
 
 from ga_dspy.artifact import FILES
-from ga_dspy.eval import Protocol, Report, Result, paired_test
+from ga_dspy.eval import Protocol, Report, paired_test
 from ga_dspy.eval.report import usage_by_step
 from ga_dspy.optimize.mlflow_store import ROOT, experiment_of, publishable, reaching, store_uri
 from ga_dspy.optimize.trials import Candidate, Outcome
-from ga_dspy.programs import MultiHopProgram
-from ga_dspy.programs.prediction import as_json
 from ga_dspy.secrets import without_password
-from ga_dspy.viewer import page
 
 if TYPE_CHECKING:
     from mlflow import ActiveRun, MlflowClient
-    from mlflow.entities import LiveSpan
     from mlflow.entities.model_registry import PromptVersion
 
-_NOTE = "mlflow.note.content"
 ALIAS = "champion"
 REPORT = "reports/after.json"
 ARTIFACT = "artifact"
@@ -104,7 +97,7 @@ def track_compilation(
         TrackingFailed: The store failed.
         MissingExtra: mlflow is not installed.
     """
-    store, before, after = store_uri(uri, root), outcome.before, outcome.after
+    before, after = outcome.before, outcome.after
     given = {"index": index, "graph": graph}
     packed = {part: path.resolve() for part, path in given.items() if path is not None}
     about = ("recipe", "parameters", "seed", "held_out", "data")
@@ -115,33 +108,32 @@ def track_compilation(
     }
     answers = [(result.id, result.answer) for result in (*before.results, *after.results)]
     same = _digest([setup, answers, [*packed]])
-    with reaching(store) as client:
+
+    def log(client: MlflowClient, experiment: str) -> str:
         import mlflow
 
-        experiment = experiment_of(client, store, root)
-        if run := _find_run(client, experiment, same):
-            return Tracked(store, experiment, run, is_new=False)
-        name = f"{after.protocol.program} by {outcome.recipe}"
-        with _open_run(experiment, name, "compile", same) as opened:
-            _log_params(setup)
-            for candidate in outcome.candidates:
-                _log_candidate(candidate, outcome, experiment)
-            mlflow.log_table(_table(after), "predictions.json")
-            mlflow.log_dict(publishable(_record(after)), REPORT)
-            for file in FILES:
-                mlflow.log_artifact(str(outcome.artifact / file), ARTIFACT)
-            if outcome.figure.is_file():
-                mlflow.log_artifact(str(outcome.figure))
-            # A model takes over the metrics of its run.
-            _log_metrics(report_metrics(after, outcome.held_out))
-            _log_metrics(_gains(outcome))
-            card = score_card(outcome)
-            place = "no version registered: the program is as it was given"
-            if not outcome.unchanged:
-                place = register_program(client, outcome, card, packed)
-            note = f"{card}\n\n{place}"
-            mlflow.set_tags({"ga_dspy.verdict": outcome.verdict, "mlflow.note.content": note})
-    return Tracked(store, experiment, opened.info.run_id, is_new=True, place=place)
+        _log_params(setup)
+        for candidate in outcome.candidates:
+            _log_candidate(candidate, outcome, experiment)
+        mlflow.log_table(_table(after), "predictions.json")
+        mlflow.log_dict(publishable(_record(after)), REPORT)
+        for file in FILES:
+            mlflow.log_artifact(str(outcome.artifact / file), ARTIFACT)
+        if outcome.figure.is_file():
+            mlflow.log_artifact(str(outcome.figure))
+        # A model takes over the metrics of its run.
+        _log_metrics(report_metrics(after, outcome.held_out))
+        _log_metrics(_gains(outcome))
+        card = score_card(outcome)
+        place = "no version registered: the program is as it was given"
+        if not outcome.unchanged:
+            place = register_program(client, outcome, card, packed)
+        note = f"{card}\n\n{place}"
+        mlflow.set_tags({"ga_dspy.verdict": outcome.verdict, "mlflow.note.content": note})
+        return place
+
+    name = f"{after.protocol.program} by {outcome.recipe}"
+    return _track_once(store_uri(uri, root), root, name, "compile", same, log)
 
 
 def _gains(outcome: Outcome) -> dict[str, float | None]:
@@ -335,31 +327,37 @@ def track_evaluation(report: Report, *, uri: str | None = None, root: Path = ROO
         TrackingFailed: The store failed.
         MissingExtra: mlflow is not installed.
     """
-    store, protocol = store_uri(uri, root), report.protocol
+    protocol = report.protocol
     given = [(r.answer, r.error, *([r.judged.right] if r.judged else [])) for r in report.results]
-    same = _digest([protocol.hash, *given])
-    with reaching(store) as client:
+
+    def log(*_: object) -> str:
         import mlflow
 
-        experiment = experiment_of(client, store, root)
-        if run := _find_run(client, experiment, same):
-            return Tracked(store, experiment, run, is_new=False)
-        name = f"{protocol.program} on {protocol.dataset} with {protocol.lm_names}"
-        with _open_run(experiment, name, "eval", same) as opened:
-            _log_params(protocol.model_dump(mode="json"))
-            _log_metrics(report_metrics(report))
-            mlflow.log_table(_table(report), "predictions.json")
-    return Tracked(store, experiment, opened.info.run_id, is_new=True)
+        _log_params(protocol.model_dump(mode="json"))
+        _log_metrics(report_metrics(report))
+        mlflow.log_table(_table(report), "predictions.json")
+        return ""
+
+    name = f"{protocol.program} on {protocol.dataset} with {protocol.lm_names}"
+    same = _digest([protocol.hash, *given])
+    return _track_once(store_uri(uri, root), root, name, "eval", same, log)
 
 
 # --- What a run holds
 
 
-def _find_run(client: MlflowClient, experiment: str, same: str) -> str | None:
-    """Return the newest finished run with this tag."""
-    where = f"tags.`{_SAME}` = '{same}' and attributes.status = 'FINISHED'"
-    found = client.search_runs([experiment], where, max_results=1)
-    return str(found[0].info.run_id) if found else None
+def _track_once(
+    store: str, root: Path, name: str, kind: str, same: str, log: Callable[[MlflowClient, str], str]
+) -> Tracked:
+    """Log a run, unless a finished one has the same tag; `log` returns its place, if any."""
+    with reaching(store) as client:
+        experiment = experiment_of(client, store, root)
+        where = f"tags.`{_SAME}` = '{same}' and attributes.status = 'FINISHED'"
+        if found := client.search_runs([experiment], where, max_results=1):
+            return Tracked(store, experiment, str(found[0].info.run_id), is_new=False)
+        with _open_run(experiment, name, kind, same) as run:
+            place = log(client, experiment)
+    return Tracked(store, experiment, run.info.run_id, is_new=True, place=place)
 
 
 def _open_run(experiment: str, name: str, kind: str, same: str = "") -> ActiveRun:
@@ -432,121 +430,3 @@ def _table(report: Report) -> Any:
 
 def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, default=str).encode()).hexdigest()
-
-
-# --- Traces: a few questions asked again under `mlflow.dspy.autolog`
-
-
-def worst(report: Report, examples: Sequence[dspy.Example], most: int) -> list[dspy.Example]:
-    """Return the questions with the worst answers: those without an answer first, then by F1."""
-    scores = {result.id: result.f1 - bool(result.error) for result in report.results}
-    return sorted(examples, key=lambda example: scores.get(example.id, -1.0))[:most]
-
-
-def trace_questions(
-    program: MultiHopProgram,
-    examples: Sequence[dspy.Example],
-    report: Report,
-    *,
-    uri: str,
-    run_id: str,
-) -> tuple[str, ...]:
-    """Ask a program a few questions and trace each in the run of its evaluation.
-
-    A trace costs about 80 kilobytes and more time than the program itself, so neither compiling nor
-    evaluating writes any. The accepted answer is the trace's expectation; F1, exact match, what
-    supports the answer, and the judge's verdict on the same answer are its feedback. If a question
-    fails, its trace holds the error, and the next one is asked. The LM is the configured one.
-
-    Args:
-        program: Any program of this library.
-        examples: What to ask, with `id`, `answer` or `answers`; pass only a handful.
-        report: The evaluation in which they were asked.
-        uri: The store.
-        run_id: The run that the traces belong to.
-
-    Returns:
-        The ids of the traces, in order.
-
-    Raises:
-        TrackingFailed: The store was not reached; no further question is asked.
-        MissingExtra: mlflow is not installed.
-    """
-    with reaching(uri) as client, _autologging():
-        import mlflow
-
-        with mlflow.start_run(run_id=run_id, nested=True):
-            return tuple(_trace(program, one, report, client, run_id) for one in examples)
-
-
-@contextmanager
-def _autologging() -> Iterator[None]:
-    """Let MLflow trace DSPy, with secrets removed from what it records."""
-    import mlflow
-    from mlflow.dspy.callback import MlflowCallback
-
-    class Callback(MlflowCallback):
-        """MLflow's callback; an error's message and stack trace may name a key."""
-
-        def _end_span(self, id: str, outputs: Any, error: Any = None, about: Any = None) -> None:
-            if error is not None:
-                error = RuntimeError(publishable(f"{type(error).__name__}: {error}"))
-            super()._end_span(id, outputs, error, about)
-
-    own, counts_usage = list(dspy.settings.callbacks), dspy.settings.track_usage
-    mlflow.dspy.autolog(silent=True)
-    others = [one for one in dspy.settings.callbacks if not isinstance(one, MlflowCallback)]
-    try:
-        with (
-            dspy.context(callbacks=[*others, Callback()], track_usage=True),
-            mlflow.tracing.configure(span_processors=[_remove_secrets]),
-        ):
-            yield
-    finally:
-        if not any(isinstance(one, MlflowCallback) for one in own):
-            mlflow.dspy.autolog(disable=True)
-        dspy.configure(track_usage=counts_usage)
-
-
-def _remove_secrets(span: LiveSpan) -> None:
-    span.set_inputs(publishable(span.inputs))
-    span.set_outputs(publishable(span.outputs))
-    for name, value in span.attributes.items():
-        if not name.startswith("mlflow."):
-            span.set_attribute(name, publishable({name: value})[name])
-
-
-def _trace(
-    program: MultiHopProgram, example: dspy.Example, report: Report, client: MlflowClient, run: str
-) -> str:
-    """Ask one question, and log its page and how right the answer is; return the trace's id."""
-    import mlflow
-
-    prediction = None
-    try:
-        prediction = program(question=example.question)
-        result = Result.from_prediction(example, prediction)
-    except Exception as error:  # noqa: BLE001 - any error is the outcome of the question
-        result = Result.from_failure(example, error)
-    trace = str(mlflow.get_last_active_trace_id(thread_local=True))
-    client.set_trace_tag(trace, "question", publishable(example.id))
-    if prediction is not None:
-        record = {"prediction": as_json(prediction), "question": example.question}
-        client.log_text(run, page(**publishable(record)), f"traces/{trace}.html")
-    accepted = publishable(list(result.gold))
-    code = mlflow.entities.AssessmentSource("CODE", "ga_dspy")
-    mlflow.log_expectation(
-        trace_id=trace,
-        name="expected_response",
-        value=accepted[0] if len(accepted) == 1 else accepted,
-        source=code,
-    )
-    scores = {"f1": result.f1, "em": result.em == 1.0, "supported": result.supported}
-    for name, value in scores.items():
-        if value is not None:
-            mlflow.log_feedback(trace_id=trace, name=name, value=value, source=code)
-    for same in report.results:
-        if same.judged and (same.id, same.answer) == (result.id, result.answer):
-            judge = mlflow.entities.AssessmentSource("LLM_JUDGE", report.protocol.judge)
-            mlflow.log_feedback(trace_id=trace, name="judge", value=same.judged.right, source=judge)
-    return trace

@@ -125,7 +125,7 @@ class Meter(BaseCallback):
         may_pass: Whether a failure was transient.
         history: DSPy's record of the current call.
         step: The step whose calls are counted.
-        on_call: Called with each finished call, if set.
+        on_call: Called with each finished call.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class Meter(BaseCallback):
         self.truncated = self.cached = self.has_thoughts = False
         self.answered = self.may_pass = False
         self.history: list[dict[str, Any]] = []
-        self.on_call: Callable[[LMCall], None] | None = None
+        self.on_call: list[Callable[[LMCall], None]] = []
         self._lm: Any = None
         self._outer: Any = None
         self._is_live = False
@@ -231,8 +231,8 @@ class Meter(BaseCallback):
         else:
             call = Usage(failed=1, timeouts=int(is_timeout(exception)))
         self._add(call)
-        if self.on_call is not None:
-            self.on_call(LMCall(self._lm.model, self.sent, outputs, exception, seconds, call))
+        for observe in self.on_call:
+            observe(LMCall(self._lm.model, self.sent, outputs, exception, seconds, call))
 
     def _answered(self, outputs: Sequence[Any]) -> Usage:
         """Note what is known of an answer; return what it cost."""

@@ -575,11 +575,44 @@ def python_process(code: str, *arguments: str, **pipes: Any) -> subprocess.Popen
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, **pipes)
 
 
+class LineProcess:
+    """A Python process that replies to each request with a line of JSON (`reply_in_lines`)."""
+
+    def __init__(self, code: str) -> None:
+        self.process = python_process(
+            code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def ask(self, request: bytes) -> Any:
+        """Return the reply; None if the process ended before the reply was complete."""
+        source, out = cast("BinaryIO", self.process.stdin), cast("BinaryIO", self.process.stdout)
+        with suppress(OSError):
+            source.write(request)
+            source.flush()
+            line = out.readline()
+            return json.loads(line) if line.endswith(b"\n") else None
+        return None
+
+    def end(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def reply_in_lines(reply: Callable[[bytes, BinaryIO], Any]) -> None:
+    """Reply to the lines of stdin, which may be followed by data that the function reads."""
+    source, out = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # so that nothing that a library prints gets into the replies
+    while line := source.readline():
+        out.write(json.dumps(reply(line, source)).encode() + b"\n")
+        out.flush()
+
+
 class DocumentReader:
     """Reads documents, in a separate process if they may exceed the limits."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: LineProcess | None = None
 
     def read(self, name: str, data: bytes) -> Document:
         """Read a document, as `read_document`.
@@ -591,16 +624,13 @@ class DocumentReader:
         if is_cheap(name, data):
             return read_document(name, data)
         if self._process is None:
-            self._process = python_process(
-                "from ga_dspy.retrieval.documents import serve; serve()",
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-        process, seconds = self._process, SECONDS + PER_MEGABYTE * len(data) / 1e6
+            self._process = LineProcess("from ga_dspy.retrieval.documents import serve; serve()")
+        process, seconds = self._process.process, SECONDS + PER_MEGABYTE * len(data) / 1e6
         limit = Timer(seconds, process.kill)
         limit.daemon = True
         limit.start()
         try:
-            reply = _request(process, name, data)
+            reply = self._process.ask(json.dumps([name, len(data)]).encode() + b"\n" + data)
         finally:
             timed_out = not limit.is_alive()
             limit.cancel()
@@ -617,8 +647,7 @@ class DocumentReader:
     def close(self) -> None:
         """End the process."""
         if self._process:
-            self._process.kill()
-            self._process.communicate()
+            self._process.end()
             self._process = None
 
 
@@ -628,19 +657,7 @@ def is_cheap(name: str, data: bytes) -> bool:
     return ending in TEXTS or ending in DATA or (ending in MARKUP and len(data) <= _SMALL)
 
 
-def _request(process: subprocess.Popen[bytes], name: str, data: bytes) -> bytes:
-    """Return the reply of the process; empty if it ended before the reply was complete."""
-    source, out = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
-    with suppress(OSError):
-        source.write(json.dumps([name, len(data)]).encode() + b"\n" + data)
-        source.flush()
-        line = out.readline()
-        return line if line.endswith(b"\n") else b""
-    return b""
-
-
-def _document(reply: bytes) -> Document:
-    found = json.loads(reply)
+def _document(found: Any) -> Document:
     if isinstance(found, list):
         return TypeAdapter(Document).validate_python(found)
     raise MissingExtra(**found) if "package" in found else InputError(**found)
@@ -652,15 +669,12 @@ def serve() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
-    source, out = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # so that nothing that a library prints gets into the replies
-    while line := source.readline():
-        name, size = json.loads(line)
-        out.write(json.dumps(_reply(name, source.read(size))).encode() + b"\n")
-        out.flush()
+    reply_in_lines(_reply)
 
 
-def _reply(name: str, data: bytes) -> Any:
+def _reply(line: bytes, source: BinaryIO) -> Any:
+    name, size = json.loads(line)
+    data = source.read(size)
     try:
         document = read_document(name, data)
     except MissingExtra as error:
