@@ -11,8 +11,8 @@ import json
 import logging
 import os
 import signal
-import sqlite3
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _RUN: ContextVar[str] = ContextVar("ga_dspy_run", default="")
 _RUN_TAG, _RESTRICTED_TAG = "ga_dspy.run", "ga_dspy.restricted"
 _RIGHT, _EXPECTED = "right", "expected_response"
-_MOST_WAITING = 20_000  # traces, of 20 to 60 kilobytes each, in a temporary file
+_MOST_WAITING = 1_000_000_000  # bytes of traces, of 20 to 60 thousand each
 _MOST_UNSENT = 500  # traces of questions that were not sampled
 _BATCH = 500_000  # bytes of a request; proxies often allow a million
 _SECONDS_TO_CLOSE = 300.0  # MLflow may take minutes to start on a busy machine
@@ -153,7 +153,7 @@ class _Trace:
                 # The lines of a graph are shown as they are: to serialise a proposal takes long.
                 shown = span["outputs"].items()
                 span["outputs"] = {name: getattr(value, "text", value) for name, value in shown}
-        about = {"program": root["name"], "settings": self.program.settings()}
+        about = {"settings": self.program.settings()}
         if found := root["outputs"]:
             steps, graph = found["steps"], found["graph"]
             sizes = {"entities": len(graph.entities), "relations": len(graph.relations)}
@@ -178,9 +178,9 @@ def _without_text(span: dict[str, Any]) -> dict[str, Any]:
 
 
 def _message(kind: str, about: Mapping[str, Any], secrets: Collection[str]) -> bytes:
-    """Return a message for the other process, with the secrets that it must withhold."""
+    """Return a line for the other process, with the secrets that it must withhold."""
     plain = to_jsonable_python(about, inf_nan_mode="null", fallback=str)
-    return json.dumps([kind, plain, sorted(secrets)]).encode()
+    return json.dumps([kind, plain, sorted(secrets)]).encode() + b"\n"
 
 
 # --- To the process that calls MLflow
@@ -207,10 +207,8 @@ class Tracer(AbstractContextManager["Tracer"]):
         self._changed, self._is_closed, self._is_abandoned = threading.Condition(), False, False
         self._sender: threading.Thread | None = None
         self._process: LineProcess | None = None
-        # Without a name, SQLite makes a temporary file, and reuses its space.
-        self._file = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        self._file.execute("CREATE TABLE waiting (number INTEGER PRIMARY KEY, message BLOB)")
-        self._waiting = 0
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the tracer
+        self._read, self._waiting = 0, 0
 
     def observe(
         self, state: State, conversation: Conversation[dspy.Prediction]
@@ -255,13 +253,16 @@ class Tracer(AbstractContextManager["Tracer"]):
         try:
             message = make()
             with self._changed:
-                if self._waiting >= _MOST_WAITING:
+                if not self._waiting:
+                    self._read = self._file.truncate(0)
+                if self._file.seek(0, os.SEEK_END) > _MOST_WAITING:
                     self._count({"dropped": 1}, "MLflow is slower than the questions")
                     return
-                self._file.execute("INSERT INTO waiting (message) VALUES (?)", [message])
+                self._file.write(message)
+                self._file.flush()
                 self._waiting += 1
                 self._changed.notify()
-                if self._sender is None:
+                if self._sender is None or not self._sender.is_alive():  # after a full disk
                     self._sender = threading.Thread(target=self._work, name="traces", daemon=True)
                     self._sender.start()
         except Exception as error:  # noqa: BLE001 - an answer does not fail with its trace
@@ -282,24 +283,19 @@ class Tracer(AbstractContextManager["Tracer"]):
 
     def _take(self) -> list[bytes]:
         """Wait for messages, and take the first; none is left after the end."""
-        taken, size, last = list[bytes](), 0, 0
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closed)
-            for number, message in self._file.execute("SELECT * FROM waiting ORDER BY number"):
-                size += len(message)
-                if taken and size > _BATCH:
-                    break
-                taken.append(message)
-                last = number
-            self._file.execute("DELETE FROM waiting WHERE number <= ?", [last])
-        return taken
+            self._file.seek(self._read)
+            taken = self._file.readlines(_BATCH)
+            self._read = self._file.tell()
+            return taken
 
     def _request(self, batch: Sequence[bytes]) -> tuple[dict[str, int], str]:
         """Return how many messages had which outcome, and why."""
         if self._process is None:
             self._process = LineProcess("from ga_dspy.tracing import log_messages; log_messages()")
         place = json.dumps([self.uri, self.experiment]).encode()
-        if reply := self._process.ask(b"[%s,[%s]]\n" % (place, b",".join(batch))):
+        if reply := self._process.ask(b"[%s,[%s]]\n" % (place, b",".join(map(bytes.strip, batch)))):
             counts, why = reply
             return counts, why
         self._process.end()

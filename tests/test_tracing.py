@@ -238,7 +238,7 @@ def test_no_answer_waits_for_a_store_that_hangs(
 ) -> None:
     is_over = threading.Event()
     monkeypatch.setattr(Tracer, "_request", lambda *_: (is_over.wait(60), ({}, ""))[1])
-    monkeypatch.setattr(tracing, "_MOST_WAITING", 2)
+    monkeypatch.setattr(tracing, "_MOST_WAITING", 10_000)
     monkeypatch.setattr(tracing, "_SECONDS_TO_CLOSE", 0.01)
     with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
         for _ in range(5):
@@ -258,7 +258,6 @@ def test_traces_wait_for_a_slow_store_and_go_together_in_their_order(
         is_free.wait(60)
         runs = [json.loads(one)[1]["tags"]["ga_dspy.run"] for one in batch]
         batches.append(runs)
-        assert len(b"".join(batch)) <= 20_000 or len(batch) == 1
         return {"sent": len(batch)}, ""
 
     monkeypatch.setattr(Tracer, "_request", request)
@@ -270,7 +269,7 @@ def test_traces_wait_for_a_slow_store_and_go_together_in_their_order(
         is_free.set()
     assert tracer.counts == {"sent": 9}
     assert [run for runs in batches for run in runs] == asked
-    assert len(batches) < 9
+    assert 2 < len(batches) < 9
 
 
 def test_an_answer_does_not_fail_with_its_trace(

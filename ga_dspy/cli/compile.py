@@ -18,7 +18,7 @@ from typer import Argument, Exit, Option
 from ga_dspy import artifact as artifacts
 from ga_dspy.cli import choices
 from ga_dspy.cli.choices import BatchOptions, LMs
-from ga_dspy.cli.console import Advance, Console, repeat, show_progress
+from ga_dspy.cli.console import Advance, Console, number, repeat, show_progress
 from ga_dspy.cli.runs import summary_table, trace
 from ga_dspy.errors import InputError, install, need_package
 from ga_dspy.eval import load
@@ -287,7 +287,8 @@ def from_traces(
         )
     rows = (json.dumps(row, ensure_ascii=False) for row in found.rows)
     write_whole(out, "".join(f"{row}\n" for row in rows))
-    Console().print(f"{out}: {len(found.rows):,} questions; traces skipped: {told}")
+    asked = number(len(found.rows), "question")
+    Console().print(f"{out}: {asked}; traces skipped: {told}")
 
 
 # --- artifact
