@@ -454,13 +454,13 @@ def _log_feedback(client: MlflowClient, experiment: str, given: dict[str, Any]) 
     for info in (trace.info for trace in found):
         is_open = info.tags[_RESTRICTED_TAG] != "True"
         comment, expected = (given[name] if is_open else None for name in ("comment", "expected"))
-        _assess(info.trace_id, "HUMAN", expected, comment, **{_RIGHT: given["right"]})
+        _assess(info.trace_id, "HUMAN", {_RIGHT: given["right"]}, expected, comment)
     return bool(found)
 
 
 def _assess(
-    trace: str, kind: str, expected: Any = None, why: str | None = None, by: str = "ga_dspy",
-    **values: Any,
+    trace: str, kind: str, values: Mapping[str, Any], expected: Any = None, why: str | None = None,
+    by: str | None = "ga_dspy",
 ) -> None:  # fmt: skip
     """Log the expected answer and feedback on a trace; None is left out."""
     from mlflow import log_expectation, log_feedback
@@ -540,10 +540,10 @@ def _trace(
     accepted = publishable(list(result.gold))
     expected = accepted[0] if len(accepted) == 1 else accepted
     scores = {"f1": result.f1, "em": result.em == 1.0, "supported": result.supported}
-    _assess(id, "CODE", expected, **scores)
+    _assess(id, "CODE", scores, expected)
     for same in report.results:
         if same.judged and (same.id, same.answer) == (result.id, result.answer):
-            _assess(id, "LLM_JUDGE", by=report.protocol.judge, judge=same.judged.right)
+            _assess(id, "LLM_JUDGE", {"judge": same.judged.right}, by=report.protocol.judge)
     return id
 
 

@@ -164,7 +164,8 @@ def soak(
 @contextmanager
 def _running(command: Sequence[str], ready: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server until the block ends; its address answers when the block begins."""
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+    silent: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **silent) as process:
         try:
             while process.poll() is None:
                 with suppress(httpx.HTTPError):
@@ -177,7 +178,7 @@ def _running(command: Sequence[str], ready: str) -> Iterator[subprocess.Popen[by
 
 
 async def _ask(
-    service: str, questions: Iterator[str], clients: int, answered: Callable[[int], None] = id
+    service: str, questions: Iterator[str], clients: int, answered: Callable[[int], object] = id
 ) -> set[str]:
     """Ask; return the ids of the answers that came completely."""
     ids = set[str]()
