@@ -381,6 +381,7 @@ def log_messages() -> None:
         signal.signal(one, signal.SIG_IGN)
     if sys.platform != "win32":
         os.nice(5)
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")  # no answer waits for a busy server
     reply_in_lines(lambda line, _: _log(*json.loads(line)))
 
 

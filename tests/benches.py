@@ -220,6 +220,7 @@ def soak(
                 asked, Path(work, "index"), Path(work), asks=asks, clients=clients, latency=latency
             )
         )
+        Console(stderr=True).print(Path(work, "serve.log").read_text(), markup=False)
     _show(found, json_output)
     raise typer.Exit(int(found[-1].answered > found[-1].traced))
 

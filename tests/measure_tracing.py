@@ -134,12 +134,12 @@ def soak(
         stack.enter_context(_running(
             [sys.executable, "-m", "mlflow", "server", "--backend-store-uri",
              f"sqlite:///{database}", "--artifacts-destination", str(work / "files"),
-             "--port", str(ports[0]), "--workers", "1"], f"{mlflow}/health",
+             "--port", str(ports[0]), "--workers", "1"], f"{mlflow}/health", work / "mlflow.log",
         ))  # fmt: skip
         server = stack.enter_context(_running(
             [sys.executable, "-c", COMMAND, "serve", "--index", str(index), "--lm", "openai/local",
              "--api-base", lm.url, "--set", "max_steps=1", "--track", mlflow, "--per-minute", "0",
-             "--port", str(ports[1])], f"{service}/readyz",
+             "--port", str(ports[1])], f"{service}/readyz", work / "serve.log",
         ))  # fmt: skip
         answered, asked = set[str](), 0
         for row in range(rows):
@@ -162,10 +162,9 @@ def soak(
 
 
 @contextmanager
-def _running(command: Sequence[str], ready: str) -> Iterator[subprocess.Popen[bytes]]:
+def _running(command: Sequence[str], ready: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server until the block ends; its address answers when the block begins."""
-    silent: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **silent) as process:
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         try:
             while process.poll() is None:
                 with suppress(httpx.HTTPError):
@@ -201,8 +200,9 @@ def _look(
     server: subprocess.Popen[bytes], database: Path, asked: int, answered: set[str], rate: float,
     lost: str,
 ) -> Soaked:  # fmt: skip
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-    sizes = [_resident(server.pid), max((_resident(int(pid)) for pid in children), default=0.0)]
+    tasks = Path(f"/proc/{server.pid}/task").glob("*/children")
+    children = [int(pid) for task in tasks for pid in task.read_text().split()]
+    sizes = [_resident(server.pid), max(map(_resident, children), default=0.0)]
     return Soaked(asked, len(answered), len(_traced(database)), lost, rate, *sizes)
 
 
