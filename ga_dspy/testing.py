@@ -193,7 +193,9 @@ class _Recording:
         return {n: outputs.get(n, "") for n in asked} if outputs else "(not recorded)"
 
 
-_SHOWN = re.compile(r"^\[\[ ## (\w+) ## \]\]\n(.*?)(?=\n\n(?:\[\[ ## |\Z))", re.M | re.S)
+_SHOWN = re.compile(
+    r"^\[\[ ## (\w+) ## \]\]\n(.*?)(?=\n\n(?:\[\[ ## |Respond with the |\Z))", re.M | re.S
+)
 _BLOCK = re.compile(r"^\[(\d+)\] (.*?)(?=\n\n\[\d+\] |\Z)", re.M | re.S)
 _CITED = re.compile(r"\d+(?=[\d, ]*\])")
 
@@ -220,8 +222,8 @@ def _relabelled(row: Record, passages: str) -> dict[str, str] | None:
 
 def given_fields(prompt: str) -> dict[str, str]:
     """Return the input fields of the last question in a prompt of our adapters or DSPy's."""
-    marker = "[[ ## question ## ]]"
-    return dict(_SHOWN.findall(f"{marker}{prompt.rpartition(marker)[2]}\n\n"))
+    shown = dict(_SHOWN.findall(f"{prompt}\n\n"))
+    return {name: text for name, text in shown.items() if name not in asked_fields(prompt)}
 
 
 def asked_fields(prompt: str) -> list[str]:

@@ -34,9 +34,9 @@ class AskFromNotes(dspy.Signature):
     the query empty.
     """
 
-    question: str = dspy.InputField(desc="the question to be answered in the end")
     tried: str = dspy.InputField(desc="the queries searched so far and what each brought")
     notes: str = dspy.InputField(desc="the best notes so far, with passage numbers")
+    question: str = dspy.InputField(desc="the question to be answered in the end")
     next_query: str = dspy.OutputField(desc="what to search next; empty if nothing is missing")
 
 
@@ -48,9 +48,9 @@ class CompareNotes(dspy.Signature):
     nothing that matters.
     """
 
-    question: str = dspy.InputField(desc="the question to be answered in the end")
     old_notes: str = dspy.InputField(desc="the best notes so far")
     new_notes: str = dspy.InputField(desc="the notes after the latest search")
+    question: str = dspy.InputField(desc="the question to be answered in the end")
     better: Better = dspy.OutputField(desc="which notes help more?")
 
 
@@ -68,9 +68,9 @@ class ThinkOrSearch(dspy.Signature):
     with nothing around it.
     """
 
-    question: str = dspy.InputField(desc="the question to be answered")
     transcript: str = dspy.InputField(desc="thoughts, searches and their passages so far")
     searches_left: int = dspy.InputField(desc="how many more searches are possible")
+    question: str = dspy.InputField(desc="the question to be answered")
     thought: str = dspy.OutputField(desc="a few sentences: what is known, what is missing")
     query: str = dspy.OutputField(desc="what to search next; empty if the answer is known")
     answer: str = dspy.OutputField(desc="the short answer alone; empty if you search")
@@ -89,7 +89,7 @@ class NextThought(dspy.Signature):
     answer is: " and the short answer.
     """
 
-    question: str = dspy.InputField(desc="the question to be answered in the end")
     passages: str = dspy.InputField(desc="all passages read so far, numbered")
     thoughts: str = dspy.InputField(desc="the chain of thought so far, one sentence a line")
+    question: str = dspy.InputField(desc="the question to be answered in the end")
     thought: str = dspy.OutputField(desc="the next sentence, and nothing else")

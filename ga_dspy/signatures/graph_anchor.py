@@ -156,11 +156,11 @@ def _with_notes(signature: type[dspy.Signature], name: str) -> type[dspy.Signatu
 class _Update(dspy.Signature):
     """{task}."""
 
-    question: str = dspy.InputField(desc="")
     query: str = dspy.InputField(desc="the search that brought these passages")
     graph: str = dspy.InputField(desc="")
     previous_reasoning: str = dspy.InputField(desc="", default="")
     passages: str = dspy.InputField(desc="")
+    question: str = dspy.InputField(desc="")
 
 
 _EXTEND: Final = "Extend a knowledge graph with what new passages state towards an answer"
@@ -187,12 +187,12 @@ UpdateNotes = _asked(_indexing(_Update, "text"), _NOTES, task=_REWRITE)
 class _Judge(dspy.Signature):
     """{task}."""
 
-    question: str = dspy.InputField(desc="")
     search: str = dspy.InputField(desc="")
     tried: str = dspy.InputField(desc="")
     graph: str = dspy.InputField(desc="")
     previous_reasoning: str = dspy.InputField(desc="", default="")
     passages: str = dspy.InputField(desc="")
+    question: str = dspy.InputField(desc="")
     reasoning: str = dspy.OutputField(desc="brief: links that hold, links missing")
     judgement: Judgement = dspy.OutputField(desc="")
     candidate: str = dspy.OutputField(desc='the likeliest answer so far, or "none"')
@@ -219,9 +219,9 @@ def read_signature(index: Literal["graph", "text"]) -> type[dspy.Signature]:
 class _Answer(dspy.Signature):
     """Answer the question from {sources}."""
 
-    question: str = dspy.InputField(desc="")
     graph: str = dspy.InputField(desc="")
     passages: str = dspy.InputField(desc="")
+    question: str = dspy.InputField(desc="")
     links: str = dspy.OutputField(
         desc="one sentence: the facts that lead there, with their passage numbers"
     )

@@ -99,8 +99,8 @@ class CollectPoints(dspy.Signature):
     "- Most bridges of the region date from the 1930s [2,5] (80)".
     """
 
-    question: str = dspy.InputField()
     documents: str = dspy.InputField(desc="summaries of parts of the corpus, numbered")
+    question: str = dspy.InputField()
     points: str = dspy.OutputField(desc='one point a line, or "none"')
 
 
@@ -114,8 +114,8 @@ class AnswerFromPoints(dspy.Signature):
     refuted": say in one short sentence what is true instead.
     """
 
-    question: str = dspy.InputField()
     notes: str = dspy.InputField(desc="points, the best first, with the numbers of their summaries")
+    question: str = dspy.InputField()
     cited: str = dspy.OutputField(desc="numbers of the summaries it rests on, e.g. 1, 4")
     answer: str = dspy.OutputField(desc="the answer alone")
     verdict: Verdict = dspy.OutputField(desc="do the notes hold the answer?")
