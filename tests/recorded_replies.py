@@ -142,7 +142,7 @@ def replay(recordings: Iterable[Recording], **settings: Any) -> Iterator[Replaye
         with dspy.context(lm=lm, adapter=PlainAdapter()):
             prediction = program(question=recording.question)
         asked = lm.engine.prompts[0]
-        yield Replayed(prediction, recording, estimate_tokens(asked.split("[[ ## question ##")[0]))
+        yield Replayed(prediction, recording, estimate_tokens(asked.split("\n\n[[ ## ")[0]))
 
 
 class _Replies:

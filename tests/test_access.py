@@ -29,7 +29,7 @@ from ga_dspy.errors import InputError
 from ga_dspy.eval import protocol_of, run
 from ga_dspy.eval.protocol import ProtocolMismatch
 from ga_dspy.programs import MultiHopProgram, watching
-from ga_dspy.testing import Reply, asked_fields, scripted_lm
+from ga_dspy.testing import Reply, asked_fields, given_fields, scripted_lm
 
 QUESTION = "Where was the designer of the Halden Bridge born?"
 FACTS = {
@@ -57,7 +57,7 @@ OWN = re.compile("acme|Amberline|Aldermoor", re.IGNORECASE)
 
 def reply(prompt: str) -> Reply:
     """Reads whichever designer it is shown, goes on to that name, and answers."""
-    shown = prompt.rpartition("[[ ## question ## ]]")[2] or prompt
+    shown = "\n".join(given_fields(prompt).values()) or prompt
     who, where = ("Brackwater", "Burwick") if "Brackwater" in shown else ("Amberline", "Aldermoor")
     is_told = "observation_0" in prompt
     fields = {

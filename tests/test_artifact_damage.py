@@ -227,7 +227,7 @@ def state_fields(state: dict[str, Any]) -> Any:
 FIELDS: dict[str, tuple[Change, str]] = {
     "renamed": (lambda s: state_fields(s)[1].update(name="asked"), "'asked'"),
     "reordered": (lambda s: state_fields(s).reverse(), "('next_query', "),
-    "dropped": (lambda s: state_fields(s).pop(), "('question', "),
+    "dropped": (lambda s: state_fields(s).pop(), "('search', "),
 }
 
 

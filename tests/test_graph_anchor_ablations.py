@@ -64,9 +64,10 @@ def prompts(**settings: Any) -> list[Asked]:
 
 
 def asked(prompt: str) -> Asked:
-    marker = "\n\n[[ ## question ## ]]\n"
-    system, last = prompt.partition(marker)[0], prompt.rpartition(marker)[2]
-    parts = re.split(r"(?:\A|\n\n)\[\[ ## (\w+) ## \]\]\n", f"[[ ## question ## ]]\n{last}")[1:]
+    system, rest = re.split(r"\n\n(?=\[\[ ## )", prompt, maxsplit=1)
+    behind = rest.rpartition(f"[[ ## {asked_fields(prompt)[-1]} ## ]]\n")[2]
+    last = behind[behind.index("\n\n[[ ## ") :]
+    parts = re.split(r"\n\n\[\[ ## (\w+) ## \]\]\n", last)[1:]
     return Asked(system, dict(zip(parts[::2], parts[1::2], strict=True)), prompt)
 
 

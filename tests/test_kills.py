@@ -25,7 +25,7 @@ from ga_dspy.testing import scripted_lm
 def test_a_command_that_is_killed_ends_as_if_it_had_not_been_and_pays_for_no_call_twice(
     name: str, tmp_path: Path
 ) -> None:
-    (found,) = endure([name], tmp_path, kills=1, limit=8, seed=3)
+    (found,) = endure([name], tmp_path, kills=1, seed=3)
     assert found.calls > 20
     assert (found.identical, found.differences) == (1, ())
     assert found.held, found

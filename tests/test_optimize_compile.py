@@ -24,7 +24,7 @@ from ga_dspy.optimize import (
 )
 from ga_dspy.optimize.compilation import check_sets, fingerprints, without_context
 from ga_dspy.optimize.recipes import check_prices, estimate
-from ga_dspy.testing import Reply, asked_fields, scripted_lm
+from ga_dspy.testing import Reply, asked_fields, given_fields, scripted_lm
 
 HINT = "Name the state alone."
 
@@ -58,7 +58,7 @@ def asked_of(prompt: str) -> str:
 
 def task(prompt: str) -> Reply:
     """Right, but wordy unless a demo or the instruction shows how short an answer is."""
-    i, last = asked_of(prompt), prompt.rpartition("[[ ## question ## ]]")[2]
+    i, last = asked_of(prompt), given_fields(prompt).get("passages", "")
     if "[[ ## answer ## ]]" in prompt:
         shown = "[[ ## answer ## ]]\nState" in prompt or HINT in prompt
         answer = f"State{i}" if shown or int(i) % 3 == 0 else f"the state of State{i}"

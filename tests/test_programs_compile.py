@@ -24,7 +24,7 @@ from ga_dspy.programs import (
     SearchR1,
     VanillaRAG,
 )
-from ga_dspy.testing import Reply, asked_fields, scripted_lm
+from ga_dspy.testing import Reply, asked_fields, given_fields, scripted_lm
 
 HINT = "Name the state alone."
 NEW = (IRCoT, IterRetGen, DeepNote, SearchR1, ClosedBook)
@@ -66,7 +66,7 @@ def search(query: str, k: int) -> list[Passage]:
 def task(prompt: str) -> Reply:
     """Finds the state in two hops; wordy unless a demo or the instruction shows how to answer."""
     i = re.findall(r"seat is Town(\d+)\?", prompt)[-1]
-    last = prompt.rpartition("[[ ## question ## ]]")[2]
+    last = given_fields(prompt).get("passages", "")
     found = f"County{i} lies in State{i}." in last
     shown = "[[ ## answer ## ]]\nState" in prompt or HINT in prompt
     answer = f"State{i}" if shown or int(i) % 3 == 0 else f"the state of State{i}"
