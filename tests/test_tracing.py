@@ -227,6 +227,8 @@ def test_a_store_that_fails_costs_one_log_line_and_no_answer(
         f"sqlite:///{tmp_path / 'mlflow.db'}"
     ) as tracer:  # fmt: skip
         assert [ask(program).to_dict() for _ in range(2)] == [plain, plain]
+        while tracer.counts["failed"] < 2:
+            time.sleep(0.01)
     assert set(tracer.counts) == {"failed"}
     (line,) = [record.getMessage() for record in caplog.records if record.name == "ga_dspy"]
     assert "file is not a database" in line
