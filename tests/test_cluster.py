@@ -33,7 +33,9 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     node: Any = {"object_store_memory": 100 * 2**20}
-    head = {"num_cpus": 1, "include_dashboard": False, **node}
+    # A dead node is noticed in a second, not in half a minute.
+    config = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200}
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": config, **node}
     made = Cluster(initialize_head=True, head_node_args=head)
     made.add_node(num_cpus=1, **node)
     yield made
