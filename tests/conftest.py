@@ -74,6 +74,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+@pytest.fixture
+def minutes(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which the service counts requests a minute: only the test moves it."""
+    clock = Clock()
+    fake = SimpleNamespace(monotonic=clock.monotonic, time=time.time)
+    monkeypatch.setattr("ga_dspy.serve.api.time", fake)
+    return clock
+
+
 def _own_address() -> str:
     """This machine's address; to connect a datagram socket sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
