@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -272,11 +273,14 @@ def _body(lm: dspy.BaseLM, prompt: Any, messages: Any, **settings: Any) -> dict[
     return {k: v for k, v in body.items() if v is not None or k != "rollout_id"}
 
 
+_version = cache(version)  # it parses the package's metadata, for a millisecond
+
+
 def request_key(lm: dspy.BaseLM, body: dict[str, Any]) -> str:
     """Return the SHA-256 of all that decides an answer: model, messages, settings, address."""
     engine = getattr(lm, "engine", "")
     # The embedded LM answers by the code of this version.
-    own = None if isinstance(engine, str) else f"{type(engine).__qualname__} {version('ga-dspy')}"
+    own = None if isinstance(engine, str) else f"{type(engine).__qualname__} {_version('ga-dspy')}"
     address = body.get("api_base") or body.get("base_url")
     record = {
         "model": lm.model,
