@@ -387,6 +387,12 @@ def test_without_a_test_set_it_is_said_that_validation_was_measured_on(tmp_path:
     assert outcome.held_out == "validation" and len(outcome.after.results) == len(VALIDATION)
 
 
+@pytest.fixture(autouse=True)
+def _no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no figure, which takes a tenth of a compilation; `labeled` has one."""
+    monkeypatch.setattr("ga_dspy.optimize.compilation.find_spec", lambda name: None)
+
+
 @pytest.fixture(scope="module")
 def labeled(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return compiled("labeled", tmp_path_factory.mktemp("labeled"), settings=SMALL["labeled"])
@@ -416,10 +422,9 @@ def test_the_figure_shows_the_candidates_and_names_the_chosen_and_the_given(
 
 
 def test_without_matplotlib_a_compilation_leaves_no_figure_not_even_an_earlier_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "candidates.png").write_bytes(b"of an earlier one")
-    monkeypatch.setattr("ga_dspy.optimize.compilation.find_spec", lambda name: None)
     outcome = compiled("labeled", tmp_path, settings=SMALL["labeled"])
     assert not outcome.figure.exists() and (tmp_path / "program.json").is_file()
 

@@ -86,6 +86,7 @@ def made(calls: Path) -> list[str]:
     return calls.read_text().split() if calls.exists() else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bootstrap-rs", "gepa"])
 def test_a_compilation_killed_in_the_middle_pays_for_no_finished_call_again(
     name: str, tmp_path: Path

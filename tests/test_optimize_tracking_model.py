@@ -264,6 +264,7 @@ print(found)
 """
 
 
+@pytest.mark.slow
 def test_no_pickle_is_read_on_any_way_to_a_program(store: str, root: Path) -> None:
     from mlflow import MlflowClient
 

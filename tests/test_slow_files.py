@@ -79,6 +79,7 @@ def limit(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(documents, "PER_MEGABYTE", 0.0)
 
 
+@pytest.mark.slow
 def test_a_file_made_to_be_slow_is_named_and_the_others_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
