@@ -29,7 +29,7 @@ from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.eval import detect
 from ga_dspy.eval import load as load_questions
 from ga_dspy.retrieval import Index, read_passages
-from ga_dspy.retrieval.rank import Kind
+from ga_dspy.retrieval.postings import Kind
 
 app = typer.Typer(
     name="make bench ARGS=", add_completion=False, rich_markup_mode="rich", no_args_is_help=True,

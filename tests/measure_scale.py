@@ -23,8 +23,7 @@ from ga_dspy.errors import RunAborted
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.engine import K1, B
 from ga_dspy.retrieval.index import Index
-from ga_dspy.retrieval.postings import word_keys
-from ga_dspy.retrieval.rank import KINDS
+from ga_dspy.retrieval.postings import KINDS, word_keys
 
 _STOPWORDS = (
     "the of and in to a was is for as on with by he at from his an were are which that it also"
@@ -179,7 +178,7 @@ def _bare(folder: str, questions: list[str]) -> dict[str, Any]:
     import faiss
 
     engine = Index.open(folder).engine
-    near: Any = getattr(engine.near, "index", None)
+    near = engine.segments[0].near
     if near is None:
         vectors = engine.vectors(engine.rows())
         near = faiss.IndexFlatIP(vectors.shape[1])

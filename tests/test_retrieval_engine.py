@@ -15,8 +15,7 @@ from measure_scale import scale, synthetic, synthetic_questions
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.engine import LocalEngine
-from ga_dspy.retrieval.postings import word_keys
-from ga_dspy.retrieval.rank import KINDS
+from ga_dspy.retrieval.postings import KINDS, word_keys
 
 
 def links(engine: LocalEngine) -> set[tuple[str, str, float]]:
@@ -152,10 +151,10 @@ def test_many_vectors_are_indexed_and_changes_are_seen(
 ) -> None:
     passages = list(synthetic(1200, words=20))
     flat = Index.from_passages(passages, kind="dense", encoder="hash-64")
-    assert flat.engine.near is None
+    assert flat.engine.segments[0].near is None
     monkeypatch.setattr("ga_dspy.retrieval.segments.EXACT", 500)
     index = Index.build(passages, tmp_path / "i", kind="dense", encoder="hash-64")
-    assert index.engine.near is not None
+    assert index.engine.segments[0].near is not None
     questions = [passage.content for passage in passages[::40]]
     same = [index(q, 1)[0].id == flat(q, 1)[0].id for q in questions]
     assert sum(same) >= 0.9 * len(same)

@@ -17,7 +17,8 @@ from ga_dspy.eval.arena import select_methods
 from ga_dspy.graphrag.records import Rules, Sources
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
-from ga_dspy.retrieval.rank import KINDS, POOL
+from ga_dspy.retrieval.postings import KINDS
+from ga_dspy.retrieval.rank import POOL
 
 RIVERS = (
     Passage(id="nile", title="Nile", text="The Nile flows past Aswan to the Mediterranean Sea."),

@@ -15,7 +15,7 @@ from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index, rank
 from ga_dspy.retrieval.engine import MOST_TARGETS, LocalEngine
 from ga_dspy.retrieval.postings import among, mentioned_in, name_key
-from ga_dspy.retrieval.rank import Part, walk
+from ga_dspy.retrieval.rank import walk
 from ga_dspy.text import aliases, longest_matches, name_words, proper_names
 
 
@@ -169,12 +169,13 @@ def test_a_small_store_is_walked_as_a_whole_and_a_large_one_as_far_as_it_matters
 ) -> None:
     passages = list(corpus())
     store, start = engine(*passages), np.array([3, 40])
+    mass, every = np.array([0.4, 0.6]), np.arange(len(passages))
+    whole, expected = walk(store, start, mass, start)
+    assert len(whole.asked) == len(passages)
+    monkeypatch.setattr(rank, "SMALL", len(passages) - 1)
+    assert len(walk(store, start, mass, start)[0].asked) < len(passages)
     for name, value in {"FAINT_START": 0.0, "FAINT": 0.0, "ROUNDS": len(passages)}.items():
         monkeypatch.setattr(rank, name, value)
-    mass, every = np.array([0.4, 0.6]), np.arange(len(passages))
-    _, expected = walk(store, start, mass, start, Part.whole(store))
     _, found = walk(store, start, mass, every)
     assert found == pytest.approx(expected)
     assert (found > 0).sum() > 2
-    monkeypatch.setattr("ga_dspy.retrieval.engine.SMALL", len(passages) - 1)
-    assert Part.whole(store) is None

@@ -27,7 +27,7 @@ from ga_dspy.errors import DamagedFile, InputError, InUse, UnknownFormat
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index, segments
 from ga_dspy.retrieval.encoders import HashEncoder, as_encoder, load_encoder
-from ga_dspy.retrieval.rank import KINDS
+from ga_dspy.retrieval.postings import KINDS
 from ga_dspy.retrieval.store import writing
 
 TOWNS = [
@@ -319,7 +319,7 @@ def test_a_folder_without_an_index_and_a_foreign_manifest_are_named(tmp_path: Pa
     with pytest.raises(UnknownFormat, match="format"):
         Index.open(tmp_path / "index")
     manifest.write_text("{")
-    with pytest.raises(UnknownFormat, match="does not read as an index of format 2"):
+    with pytest.raises(UnknownFormat, match="does not read as an index of format 3"):
         Index.open(tmp_path / "index")
 
 

@@ -9,13 +9,10 @@ search results are those of an index built from scratch.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -36,6 +33,7 @@ from ga_dspy.retrieval.postings import (
     ragged,
     word_keys,
 )
+from ga_dspy.retrieval.store import PassageTable
 from ga_dspy.retrieval.where import Where, comparisons, parse_values, unknown_field
 
 K1: Final = 1.2
@@ -47,9 +45,6 @@ MOST_TARGETS: Final = 12
 
 FEWEST, MOST = 2, 30
 """A shared span links the passages that hold it if these are at least `FEWEST`, at most `MOST`."""
-
-SMALL: Final = 400
-"""Up to this many passages, all links of a store are kept in memory."""
 
 SPAN_WEIGHT: Final = 0.3
 """The weight of a link through a shared span; one through a title mention weighs 1."""
@@ -116,8 +111,14 @@ class Engine(Protocol):
             faint: For each of them, the share of its total weight below which links are left out.
         """
 
-    def rows_if_small(self) -> Rows | None:
-        """Return all rows if they are few enough to keep their links in memory, else None."""
+    def __len__(self) -> int:
+        """Return the number of passages."""
+
+    def holds(self, part: str) -> bool:
+        """Return whether it has "words", "vectors", "aliases" or "mentions"."""
+
+    def rows(self) -> Rows:
+        """Return all rows, ascending."""
 
     def passages(self, rows: Sequence[int]) -> list[Passage]:
         """Return the passages of given rows."""
@@ -143,8 +144,7 @@ def top_places(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
 # --- The store on one machine
 
 
-@dataclass(frozen=True, eq=False)
-class Segment:
+class Segment(NamedTuple):
     """Passages that were added together, with their tables.
 
     Attributes:
@@ -153,12 +153,14 @@ class Segment:
         arrays: Tables and vectors by name; `mentions.whose.i4` are the rows whose mentions are
             here: its own, and older ones that were read again as names came or went.
         folder: The folder of the arrays; None for memory.
+        near: A FAISS index of the vectors, if they are many.
     """
 
     base: int
-    texts: Any
-    arrays: Arrays = field(repr=False)
+    texts: PassageTable
+    arrays: Arrays
     folder: Path | None = None
+    near: Any = None
 
     @property
     def end(self) -> int:
@@ -179,65 +181,63 @@ class Segment:
         """Return whether it has a table or "vectors"."""
         return f"{part}.keys.u8" in self.arrays or f"{part}.f4" in self.arrays
 
+    def nearest(
+        self, vector: NDArray[np.float32], count: int, alive: NDArray[np.bool_] | None
+    ) -> NDArray[np.int64]:
+        """Return the places of the passages nearest to a unit vector, of those that are alive."""
+        if self.near is None:
+            scores = self.vectors @ vector
+            if alive is not None:
+                scores[~alive] = -np.inf
+            best = top(scores, count)
+            return best[scores[best] > -np.inf]
+        options = None
+        if alive is not None:
+            faiss = require("faiss", "search")
+            chosen = faiss.IDSelectorBitmap(np.packbits(alive, bitorder="little"))
+            options = faiss.SearchParametersIVF(nprobe=self.near.nprobe, sel=chosen)
+        query = np.ascontiguousarray(vector[None, :])
+        _, (best,) = self.near.search(query, min(count, len(self.texts)), params=options)
+        return np.asarray(best[best >= 0], dtype=np.int64)
+
 
 # --- An approximate index of the vectors
 
-_BLOCK: Final = 1 << 16
-"""Vectors that are indexed at once."""
+NEAR: Final = "nearest.faiss"
 
 _MOST_PROBES: Final = 64
-"""A search probes an eighth of the inverted lists, at most this many."""
+"""A search probes an eighth of the inverted lists, at most this many; FAISS's default is one."""
 
 _READING = threading.Lock()
 
 
-class FaissNearest:
-    """A FAISS index over the first `size` rows; searches read what they need from its file."""
+def build_nearest(vectors: NDArray[np.float32], folder: Path | None) -> Any:
+    """Index vectors in inverted lists, quantised to 8 bits, and write the index to a folder."""
+    faiss = require("faiss", "search")
+    size, dimension = vectors.shape
+    lists = 1 << round(np.log2(2 * size**0.5))
+    index = faiss.index_factory(dimension, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
+    index.cp.max_points_per_centroid = 64
+    index.train(np.ascontiguousarray(vectors[:: size // max(1 << 16, 64 * lists) + 1]))
+    index.add(vectors)
+    index.nprobe = min(max(1, lists // 8), _MOST_PROBES)
+    if folder:
+        faiss.write_index(index, str(folder / NEAR))
+    return index
 
-    def __init__(self, index: Any, path: Path | None = None) -> None:
-        inverted = require("faiss", "search").try_extract_index_ivf(index)
-        if inverted is not None:  # the default of FAISS is one list
-            inverted.nprobe = min(max(1, inverted.nlist // 8), _MOST_PROBES)
-        self.index = index
-        self.path = path
-        self.size = int(index.ntotal)
 
-    @classmethod
-    def build(cls, segments: Sequence[Segment]) -> FaissNearest:
-        """Index the vectors of segments in inverted lists, quantised to 8 bits."""
-        faiss = require("faiss", "search")
-        blocks = [s.vectors[at : at + _BLOCK] for s in segments
-                  for at in range(0, len(s.texts), _BLOCK)]  # fmt: skip
-        size = segments[-1].end
-        lists = 1 << round(np.log2(2 * size**0.5))
-        index = faiss.index_factory(
-            blocks[0].shape[1], f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT
-        )
-        index.cp.max_points_per_centroid = 64
-        step = size // max(_BLOCK, 64 * lists) + 1
-        index.train(np.concatenate([block[::step] for block in blocks]))
-        for block in blocks:
-            index.add(np.ascontiguousarray(block))
-        return cls(index)
+def read_nearest(path: Path, shape: tuple[int, int]) -> Any:
+    """Open a saved index of vectors of a shape; inverted lists stay on disk until used.
 
-    @classmethod
-    def open(cls, path: Path) -> FaissNearest:
-        """Open a saved index; inverted lists stay on disk until used."""
-        faiss = require("faiss", "search")
-        with _READING, _bounded(faiss, path.stat().st_size):
-            return cls(faiss.read_index(str(path), faiss.IO_FLAG_MMAP), path)
-
-    def save(self, path: Path) -> None:
-        """Write the index, or link its file if it has one."""
-        if self.path is None:
-            require("faiss", "search").write_index(self.index, str(path))
-        else:
-            link(self.path, path)
-
-    def search(self, vector: NDArray[np.float32], count: int) -> Rows:
-        """Return the nearest rows, best first; fewer if FAISS finds fewer."""
-        _, rows = self.index.search(np.ascontiguousarray(vector[None, :]), min(count, self.size))
-        return np.asarray(rows[0][rows[0] >= 0], dtype=np.int64)
+    Raises:
+        ValueError: It is another index.
+    """
+    faiss = require("faiss", "search")
+    with _READING, _bounded(faiss, path.stat().st_size):
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
+    if not isinstance(index, faiss.IndexIVF) or (index.ntotal, index.d) != shape:
+        raise ValueError(f"{path.name}: {index.ntotal} vectors of {index.d} numbers")
+    return index
 
 
 _LIMITS: Final = ("deserialization_vector_byte_limit", "deserialization_loop_limit")
@@ -259,12 +259,9 @@ def _bounded(faiss: Any, size: int) -> Iterator[None]:
             getattr(faiss, f"set_{name}")(limit)
 
 
-def link(path: Path, target: Path) -> None:
-    """Link a file under another name, or copy it on a file system without hard links."""
-    try:
-        os.link(path, target)
-    except OSError:
-        shutil.copyfile(path, target)
+def names_few(count: Any) -> Any:
+    """Return which of some names stand for passages, and not for too many, given how many."""
+    return (count > 0) & (count <= MOST_TARGETS)
 
 
 Lists: TypeAlias = NDArray[np.int64]
@@ -302,19 +299,13 @@ _SHOWN: Final = 200
 
 
 class LocalEngine:
-    """Segments, the rows that were deleted, and an index of the vectors if they are many.
+    """Segments, and the rows that were deleted.
 
     It is immutable: a change makes another one, which shares the segments. Thread-safe.
     """
 
-    def __init__(
-        self,
-        segments: Sequence[Segment],
-        dead: Sequence[int] | Rows = (),
-        near: FaissNearest | None = None,
-    ) -> None:
+    def __init__(self, segments: Sequence[Segment], dead: Sequence[int] | Rows = ()) -> None:
         self.segments = tuple(segments)
-        self.near = near
         self.size = self.segments[-1].end
         self._bases = np.array([segment.base for segment in self.segments])
         alive = np.ones(self.size, dtype=np.bool_)
@@ -338,7 +329,7 @@ class LocalEngine:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without caches."""
-        return LocalEngine, (self.segments, self.dead, self.near)
+        return LocalEngine, (self.segments, self.dead)
 
     def holds(self, part: str) -> bool:
         """Return whether the store has a table ("words", "aliases", "spans") or "vectors"."""
@@ -357,7 +348,7 @@ class LocalEngine:
         for one in json.loads(where):
             if alive.any():
                 alive = self._meeting(one, alive)
-        return LocalEngine(self.segments, np.flatnonzero(~alive), self.near)
+        return LocalEngine(self.segments, np.flatnonzero(~alive))
 
     def _meeting(self, where: Where, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which of some rows meet all conditions of a mapping."""
@@ -398,10 +389,6 @@ class LocalEngine:
     def ids(self) -> frozenset[str]:
         """Return the ids of all passages."""
         return frozenset(self._ids().to_pylist())
-
-    def rows_if_small(self) -> Rows | None:
-        """Return all rows if they are at most `SMALL`, else None."""
-        return self.rows() if len(self) <= SMALL else None
 
     def row(self, id: str) -> int | None:
         """Return the row of an id; None if there is none."""
@@ -474,15 +461,6 @@ class LocalEngine:
             places.append(place if valid is None else place[valid])
             found.append(rows if valid is None else rows[valid])
         return np.concatenate(places), np.concatenate(found)
-
-    def mentions_of(self, segments: Sequence[Segment]) -> Rows:
-        """Return the rows whose mentions are in given segments, without deleted rows."""
-        whose = [segment.arrays["mentions.whose.i4"] for segment in segments]
-        rows = np.unique(np.concatenate(whose)).astype(np.int64)
-        if self._owner is not None:
-            numbers = [i for i, segment in enumerate(self.segments) if segment in segments]
-            rows = rows[np.isin(self._owner[rows], numbers)]
-        return rows
 
     def count(
         self, name: str, keys: NDArray[np.uint64], lists: Lists | None = None
@@ -613,8 +591,7 @@ class LocalEngine:
 
     def known(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return which keys name passages, and not too many of them."""
-        count = self.count("aliases", keys)
-        return np.asarray((count > 0) & (count <= MOST_TARGETS))
+        return np.asarray(names_few(self.count("aliases", keys)))
 
     def rows_named(self, text: str) -> Rows:
         """Return the rows whose name occurs in a text, ascending."""
@@ -632,7 +609,7 @@ class LocalEngine:
         into, names = self.keys_of("aliases", rows)
         bearers = self.lists("aliases", names)
         meant = self.count("aliases", names, bearers)
-        known = (meant > 0) & (meant <= MOST_TARGETS)
+        known = names_few(meant)
         into, names, meant, bearers = into[known], names[known], meant[known], bearers[..., known]
         # A passage that goes by the name itself means the others by it.
         alike, bearer = self.find("aliases", names, bearers)
@@ -693,27 +670,10 @@ class LocalEngine:
         if self._alive is not None and len(self) <= _COMPARED:
             rows = self.rows()
             return rows[top(self.cosines(vector, rows), count)]
-        first = self.near.size if self.near else 0
-        found = [self._proposed(self.near, vector, count)] if self.near else []
+        found = []
         for segment in self.segments:
-            start = max(first, segment.base)
-            if segment.end > start:
-                scores = segment.vectors[start - segment.base :] @ vector
-                if self._alive is not None:
-                    scores[~self._alive[start : segment.end]] = -np.inf
-                found.append(self._living(start + top(scores, count)))
-        rows = np.concatenate([*found, np.zeros(0, dtype=np.int64)])
+            alive = None if self._alive is None else self._alive[segment.base : segment.end]
+            if len(segment.texts):
+                found.append(segment.base + segment.nearest(vector, count, alive))
+        rows = np.concatenate(found)
         return rows[top(self.cosines(vector, rows), count)]
-
-    def _proposed(self, near: FaissNearest, vector: NDArray[np.float32], count: int) -> Rows:
-        """Return the nearest rows that were not deleted; asks for more until there are enough."""
-        asked = count
-        while True:
-            close = near.search(vector, asked)
-            live = self._living(close)
-            if len(live) >= count or asked >= near.size or len(close) < asked:
-                return live[:count]
-            asked *= 2
-
-    def _living(self, rows: Rows) -> Rows:
-        return rows if self._alive is None else rows[self._alive[rows]]

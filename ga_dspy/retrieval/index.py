@@ -20,21 +20,12 @@ from ga_dspy import notebook
 from ga_dspy.errors import InputError, check_names
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import encoders, segments, store
-from ga_dspy.retrieval.encoders import (
-    RERANKED,
-    SHARD,
-    Encoder,
-    Progress,
-    Reranker,
-    as_encoder,
-    batched,
-    rerank,
-    silent,
-)
+from ga_dspy.retrieval.encoders import Encoder, Progress, Reranker, as_encoder, silent
 from ga_dspy.retrieval.engine import LocalEngine
 from ga_dspy.retrieval.milvus import MilvusEngine, publish, refresh, withdraw
+from ga_dspy.retrieval.postings import Kind
 from ga_dspy.retrieval.protocol import PassageRetriever, check_query
-from ga_dspy.retrieval.rank import Kind, Ranking, dense_text
+from ga_dspy.retrieval.rank import Ranking, dense_text
 from ga_dspy.retrieval.redact import Redact, Redactor, check_redactor, load_redactor, redacted
 from ga_dspy.retrieval.store import WORK, Manifest, PassageTable, StoredEncoder, distinct
 from ga_dspy.retrieval.where import Where, as_json
@@ -43,12 +34,6 @@ from ga_dspy.storage import damaged_contents, on_disk, open_current
 SAME_VECTOR = 0.98
 """The minimum cosine of two vectors of one function for one text; APIs are not exact."""
 
-_PARTS = {
-    "sparse": {"words": "BM25 scores"},
-    "dense": {"vectors": "vectors"},
-    "hybrid": {"words": "BM25 scores", "vectors": "vectors", "aliases": "titles"},
-}
-_PARTS["linked"] = {**_PARTS["hybrid"], "mentions": "links"}
 _NO_VECTOR = np.zeros(0, dtype=np.float32)
 
 # --- Building
@@ -63,7 +48,7 @@ def _empty_corpus() -> InputError:
 
 
 def _store_passages(
-    passages: Iterable[Any], path: Path | None, kind: Kind, encoder: Encoder | None,
+    passages: Iterable[Any], folder: Path | None, kind: Kind, encoder: Encoder | None,
     redactor: Redactor | None, **options: Any,
 ) -> tuple[PassageTable, Manifest]:  # fmt: skip
     """Write distinct passages to a table; return it, and the manifest of an index of them.
@@ -73,7 +58,7 @@ def _store_passages(
     """
     digest = hashlib.sha256()
     every = distinct(redacted(passages, redactor))
-    table = PassageTable.of(store.hashing(every, digest), path)
+    table = segments.table_in(folder, store.hashing(every, digest))
     if not len(table):
         raise _empty_corpus()
     return table, Manifest(
@@ -83,19 +68,20 @@ def _store_passages(
 
 
 def _make_engine(
-    table: PassageTable, kind: Kind, encoder: Encoder | None, work: Path | None, progress: Progress
-) -> LocalEngine:
+    table: PassageTable, kind: Kind, encoder: Encoder | None, folder: Path | None,
+    progress: Progress,
+) -> LocalEngine:  # fmt: skip
     """Make the engine of an index; reports the stages "encoding" and "linking"."""
 
     def vectors() -> Iterator[NDArray[np.float32]]:
         if encoder:
-            texts = map(dense_text, table)
+            texts, work = map(dense_text, table), folder and folder.parent
             yield from encoders.encode_texts(
                 texts, len(table), encoder, work=work, progress=progress
             )
         progress("linking", 0, len(table))
 
-    engine = segments.with_nearest(segments.make_engine(table, kind, vectors(), work))
+    engine = segments.make_engine(table, kind, vectors(), folder)
     progress("linking", len(table), len(table))
     return engine
 
@@ -156,13 +142,24 @@ class _State(NamedTuple):
         manifest: The manifest.
         engine: Holds the passages: the folder, or Milvus if there is only a manifest.
         searched: Is searched: the same, or Milvus.
-        ranking: Ranks the passages of `searched`.
     """
 
     manifest: Manifest
     engine: LocalEngine | MilvusEngine
     searched: LocalEngine | MilvusEngine
-    ranking: Ranking
+
+
+def _state_of(engine: LocalEngine | MilvusEngine, manifest: Manifest) -> _State:
+    """Return a state.
+
+    Raises:
+        InputError: The index was made for a kind of ranking with fewer parts.
+    """
+    searched = engine
+    if manifest.published and isinstance(engine, LocalEngine):
+        searched = MilvusEngine(manifest.published, manifest.passages)
+    Ranking(searched, manifest.kind)
+    return _State(manifest, engine, searched)
 
 
 def _digest(passage: Passage) -> bytes:
@@ -178,6 +175,7 @@ class Index(PassageRetriever):
     """
 
     _digests: tuple[_State, dict[str, bytes]] | None = None
+    _scope: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -193,7 +191,7 @@ class Index(PassageRetriever):
         self.require = tuple(sorted({*manifest.require, *check_names("require", require)}))
         self.path, self._given, self._redact = path, encoder, redact
         self._changing = threading.RLock()
-        self._current = self._state_of(engine, manifest)
+        self._current = _state_of(engine, manifest)
         if redact is not None:
             _ = self.redactor  # checks the name
         if encoder is not None:
@@ -288,21 +286,20 @@ class Index(PassageRetriever):
         options = {"reranker": reranker, "require": sorted(check_names("require", require))}
         with store.writing(folder), on_disk(folder):
             store.check_ours(folder)
-            work = folder / WORK
-            work.mkdir(exist_ok=True)
+            work, target = folder / WORK, segments.new_folder(folder / WORK)
             try:
                 table, manifest = _store_passages(
-                    passages, work / store.PASSAGES, ranking, made, redactor, **options
+                    passages, target, ranking, made, redactor, **options
                 )
                 if not store.finished(folder, manifest):
-                    engine = _make_engine(table, ranking, made, work, progress)
+                    engine = _make_engine(table, ranking, made, target, progress)
                     if milvus:
                         manifest = _published(engine, manifest, milvus, folder)
                     manifest.put(folder, partial(segments.save, engine))
             except InputError:
-                (work / store.PASSAGES).unlink(missing_ok=True)
+                rmtree(work / "segment")
                 with suppress(OSError):
-                    work.rmdir()
+                    work.rmdir()  # unless it has vectors
                 raise
             rmtree(work, ignore_errors=True)
         return cls.open(folder, encoder=made, redact=redactor)
@@ -365,21 +362,21 @@ class Index(PassageRetriever):
             return self.only(where).search(query, k)
         check_query(query, k)
         self.check_scope()
-        manifest, _, engine, ranking = self._state
+        manifest, _, engine = self._state
         if not len(engine):
             return []
-        most = max(k, RERANKED) if self.reranker else k
+        most = max(k, encoders.RERANKED) if self.reranker else k
         # Encoders and Milvus may wait for a server; other searches do not wait for them.
         encoder = None if manifest.kind == "sparse" else self.encoder
         vector = encoder.encode_query(query) if encoder else _NO_VECTOR
         try:
-            scored = ranking.rank(query, vector, most)
+            scored = Ranking(engine, manifest.kind).rank(query, vector, most)
             passages = engine.passages([row for row, _ in scored])
         except IndexError as error:
             found = f"{self.path or 'the index'}: a table has invalid entries ({error})"
             raise damaged_contents(found) from error
         if self.reranker and passages:
-            best = rerank(self.reranker, query, [passage.content for passage in passages])
+            best = encoders.rerank(self.reranker, query, [passage.content for passage in passages])
             return [Hit(passages[place], score) for place, score in best[:k]]
         return [Hit(passage, score) for passage, (_, score) in zip(passages, scored, strict=True)]
 
@@ -404,10 +401,15 @@ class Index(PassageRetriever):
             InputError: A condition is malformed, or there is none; or the passages are searched
                 in Milvus, which supports no conditions.
         """
-        view = _View(self, (as_json(where),))
+        view = _View(self.whole, (*self._scope, as_json(where)))
         if isinstance(self._state.searched, MilvusEngine):
             self._state.searched.restricted(json.dumps(view.scope))
         return view
+
+    @property
+    def scope(self) -> tuple[Where, ...]:
+        """The conditions that all its passages meet; none unless it is a view."""
+        return tuple(map(json.loads, self._scope))
 
     @property
     def ids(self) -> frozenset[str]:
@@ -447,7 +449,8 @@ class Index(PassageRetriever):
         Raises:
             InputError: A required condition is missing.
         """
-        engine = self._local()
+        self.check_scope()
+        engine = self.engine
         count = len(engine.documents[0])
         end = count if most is None else min(first + most, count)
         return count, _documents(engine, first, end)
@@ -458,7 +461,8 @@ class Index(PassageRetriever):
         Raises:
             InputError: A required condition is missing.
         """
-        engine = self._local()
+        self.check_scope()
+        engine = self.engine
         place = engine.documents[0].index(id).as_py()
         return None if place < 0 else _documents(engine, place, place + 1)[0]
 
@@ -532,7 +536,7 @@ class Index(PassageRetriever):
         is_same_kind = (now.kind, now.encoder) == (was.kind, was.encoder)
         if is_same_kind and (now.generation, now.source) != (was.generation, was.source):
             with self._changing:
-                self._current = self._state_of(*_read(self.path))
+                self._current = _state_of(*_read(self.path))
 
     def verify(self) -> None:
         """Compare the whole stored index with the hashes in its manifest.
@@ -600,11 +604,6 @@ class Index(PassageRetriever):
             )
         return engine
 
-    def _local(self) -> LocalEngine:
-        """Return the storage, if what it holds may be read."""
-        self.check_scope()
-        return self.engine
-
     @property
     def kind(self) -> Kind:
         """How the index ranks."""
@@ -623,7 +622,8 @@ class Index(PassageRetriever):
         where = ", in Milvus" if self.manifest.published else ""
         redact = f", redacted by {self.manifest.redact}" if self.manifest.redact else ""
         passages = f"{len(self):,} passage{'s' * (len(self) != 1)}"
-        return f"{passages}, {self.kind}{named}{by}{where}{redact}"
+        scope = f", only {' and '.join(self._scope)}" if self._scope else ""
+        return f"{passages}, {self.kind}{named}{by}{where}{redact}{scope}"
 
     @property
     def fingerprint(self) -> str:
@@ -666,7 +666,8 @@ class Index(PassageRetriever):
 
     def __iter__(self) -> Iterator[Passage]:
         engine = self._state.engine
-        return chain.from_iterable(map(engine.passages, batched(engine.rows().tolist(), SHARD)))
+        blocks = encoders.batched(engine.rows().tolist(), encoders.SHARD)
+        return chain.from_iterable(map(engine.passages, blocks))
 
     def __repr__(self) -> str:
         return f"Index({self.description})"
@@ -684,27 +685,6 @@ class Index(PassageRetriever):
                     expected="the function that made the vectors",
                     remedy="open the index with that one, or build it again with this one",
                 )
-
-    def _state_of(self, engine: LocalEngine | MilvusEngine, manifest: Manifest) -> _State:
-        searched = engine
-        if manifest.published and isinstance(engine, LocalEngine):
-            searched = MilvusEngine(manifest.published, manifest.passages)
-        return _State(manifest, engine, searched, self._ranking(searched, manifest.kind))
-
-    def _ranking(self, engine: LocalEngine | MilvusEngine, kind: Kind) -> Ranking:
-        """Return the ranking of a kind.
-
-        Raises:
-            InputError: The index was made for a kind with fewer parts.
-        """
-        for part, name in _PARTS[kind].items():
-            if not engine.holds(part):
-                raise InputError(
-                    f"this index holds no {name}",
-                    expected=f"an index that can rank as {kind!r}",
-                    remedy=f"build the index with kind={kind!r}",
-                )
-        return Ranking(engine, kind)
 
     def _known(self, id: str) -> Passage | None:
         row = self._state.engine.row(id)
@@ -764,12 +744,12 @@ class Index(PassageRetriever):
         manifest = self.manifest.model_copy(update={"passages": size, "generation": generation})
         before, published, searched = engine, manifest.published, self._state.searched
         with on_disk(work or Path()):
-            grown = segments.changed(engine, new, vectors, rows)
-            engine = segments.with_nearest(segments.compact(grown, work))
+            engine = segments.changed(engine, new, vectors, rows, work)
         obsolete = None
         if published and self.path and isinstance(searched, MilvusEngine):
             # After renumbering, or an earlier change that was interrupted, all is sent again.
-            if engine.size != grown.size or searched.stored() != len(before):
+            is_renumbered = engine.size != before.size + len(new)
+            if is_renumbered or searched.stored() != len(before):
                 manifest = _published(engine, manifest, published.uri, self.path)
                 obsolete = published
             else:
@@ -782,7 +762,7 @@ class Index(PassageRetriever):
         if obsolete:
             withdraw(obsolete)
         digests, state = self._digests, self._current
-        self._current = self._state_of(engine, manifest)
+        self._current = _state_of(engine, manifest)
         if digests is not None and digests[0] is state:
             stayed = {id: digest for id, digest in digests[1].items() if id not in gone}
             self._digests = self._current, stayed | {each.id: _digest(each) for each in new}
@@ -806,23 +786,9 @@ class _View(Index):
         """The index that `only` was called on."""
         return self._whole
 
-    @property
-    def scope(self) -> tuple[Where, ...]:
-        """The conditions that all its passages meet."""
-        return tuple(map(json.loads, self._scope))
-
-    def only(self, where: Where) -> Index:
-        """Return a view of the passages that meet these conditions too."""
-        return _View(self._whole, (*self._scope, as_json(where)))
-
     def as_kind(self, kind: str) -> Index:
         """Return a view of the same passages with another kind of ranking, in memory."""
         return _View(self._whole.as_kind(kind), self._scope)
-
-    @property
-    def description(self) -> str:
-        """The index in one line, with the conditions."""
-        return f"{super().description}, only {' and '.join(self._scope)}"
 
     @cached_property
     def encoder(self) -> Encoder | None:
@@ -839,8 +805,7 @@ class _View(Index):
         if cached is None or cached[0] is not whole:
             engine = whole.searched.restricted(json.dumps(self.scope))
             manifest = whole.manifest.model_copy(update={"passages": len(engine)})
-            state = _State(manifest, engine, engine, self._ranking(engine, manifest.kind))
-            self._cached = cached = (whole, state)
+            self._cached = cached = (whole, _State(manifest, engine, engine))
         return cached[1]
 
     def _writing(self) -> NoReturn:

@@ -68,10 +68,6 @@ class MilvusEngine:
         """Return the current number of rows in the collection."""
         return self._count("")
 
-    def rows_if_small(self) -> None:
-        """None: links in memory would miss changes of the collection."""
-        return
-
     def rows(self) -> Rows:
         """Return all rows, ascending."""
         found = (

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,17 @@ from numpy.typing import NDArray
 from ga_dspy.errors import require
 from ga_dspy.passage import Passage
 from ga_dspy.text import LONGEST_NAME, Word, aliases, fold, name_words, proper_names
+
+Kind = Literal["sparse", "dense", "hybrid", "linked"]
+PARTS: Final[dict[Kind, tuple[str, ...]]] = {
+    "sparse": ("words",),
+    "dense": ("vectors",),
+    "hybrid": ("words", "vectors", "aliases"),
+    "linked": ("words", "vectors", "aliases", "mentions"),
+}
+"""What each kind of ranking reads."""
+
+KINDS: Final[tuple[Kind, ...]] = tuple(PARTS)
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 """Arrays by name; the suffix of a name is the type of its numbers ("words.rows.i4")."""
@@ -56,7 +67,7 @@ class Columns:
 
     def append(self, name: str, block: Any) -> None:
         """Append to an array; the suffix of its name is the type of its numbers."""
-        block = np.ascontiguousarray(block, dtype=name.rpartition(".")[2])
+        block = np.ascontiguousarray(block, dtype=name.rpartition(".")[2]).reshape(-1)
         self.sizes[name] = self.sizes.get(name, 0) + block.size
         if self._folder is None:
             self._blocks.setdefault(name, []).append(block)
@@ -72,23 +83,27 @@ class Columns:
         self.append(f"{name}.of.i8", np.cumsum(sizes) + before)
         self.append(f"{name}.held.u8", held)
 
-    def finish(self) -> Arrays:
-        """Return the arrays; those in a folder are mapped into memory."""
+    def array(self, name: str) -> NDArray[Any]:
+        """Return an array; one in a folder is mapped into memory."""
         if self._folder is None:
-            return {name: np.concatenate(blocks) for name, blocks in self._blocks.items()}
-        return mapped(self._folder)
+            return np.concatenate(self._blocks[name])
+        return _mapped(self._folder / name)
+
+    def finish(self) -> Arrays:
+        """Return all arrays."""
+        return {name: self.array(name) for name in self.sizes}
 
 
 def mapped(folder: Path, name: str = "") -> Arrays:
     """Map the arrays of a folder, or of one table in it, into memory."""
-    arrays = {}
-    for path in sorted(folder.glob(f"{name}*.??")):
-        array: NDArray[Any] = np.zeros(0, path.suffix[1:])
-        if path.stat().st_size:
-            # As a plain array: slices of a memmap are slow.
-            array = np.asarray(np.memmap(path, dtype=array.dtype, mode="r"))
-        arrays[path.name] = array
-    return arrays
+    return {path.name: _mapped(path) for path in folder.glob(f"{name}*.??")}
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    if not path.stat().st_size:
+        return np.zeros(0, path.suffix[1:])
+    # As a plain array: slices of a memmap are slow.
+    return np.asarray(np.memmap(path, dtype=path.suffix[1:], mode="r"))
 
 
 def ragged(
@@ -220,10 +235,9 @@ def merge_tables(out: Columns, name: str, parts: Sequence[Path | Arrays]) -> Non
     write_table(out, name, (cells(low, high) for low, high in _ranges(size)))
 
 
-def invert(
-    out: Columns, name: str, held: NDArray[np.uint64], of: Rows, rows: NDArray[np.integer]
-) -> None:
-    """Write a table by key of lists by row; `rows[i]` holds `held[of[i]:of[i + 1]]`."""
+def invert(out: Columns, name: str, rows: NDArray[np.integer]) -> None:
+    """Write a table by key of the lists that were appended for some rows."""
+    held, of = out.array(f"{name}.held.u8"), out.array(f"{name}.of.i8")
 
     def cells(low: int, high: int) -> Cells:
         places = np.flatnonzero((held >= np.uint64(low)) & (held <= np.uint64(high)))
@@ -369,13 +383,13 @@ def among(names: NDArray[np.uint64]) -> Known:
 # --- The analysis of a part of a corpus
 
 
-def analyse(passages: Iterable[Passage], first: int, out: Columns, kind: str) -> Arrays:
+def analyse(passages: Iterable[Passage], first: int, out: Columns, kind: Kind) -> Arrays:
     """Write the tables that a kind of index needs; the first passage has the row `first`.
 
     For links, the words of the texts are written too: `mentioned` reads them once all names are
     known.
     """
-    words, names, links = kind != "dense", kind in ("hybrid", "linked"), kind == "linked"
+    words, names, links = (part in PARTS[kind] for part in ("words", "aliases", "mentions"))
     ids: list[int] = []
     terms: list[list[int]] = []
     lists: dict[str, list[Sequence[int]]] = {"aliases": [], "spans": [], "text": []}

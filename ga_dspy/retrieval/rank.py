@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.engine import Engine, Links, top_places
-from ga_dspy.retrieval.postings import Rows, are_among, distinct
+from ga_dspy.retrieval.postings import PARTS, Kind, Rows, are_among, distinct
 
 # Each extends the one before: hybrid mixes BM25 and cosine, and favours passages whose title is in
 # the query; linked adds a walk along the links from what hybrid finds. Only candidates are scored:
@@ -20,9 +20,6 @@ from ga_dspy.retrieval.postings import Rows, are_among, distinct
 
 Vector: TypeAlias = NDArray[np.float32]
 Scores: TypeAlias = NDArray[np.float64]
-
-Kind = Literal["sparse", "dense", "hybrid", "linked"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 
 SPARSE_SHARE, DENSE_SHARE, TITLE_BONUS = 0.6, 0.4, 0.2
 POOL = 300
@@ -39,6 +36,9 @@ score."""
 
 ROUNDS, FAR, LED = 3, 400, 1000
 """How often a walk is extended, from how many rows; how many rows it reaches get BM25 scores."""
+
+SMALL = 400
+"""All links of a store with up to this many passages are walked."""
 
 FAINT_START, FAINT = 1e-3, 5e-6
 """Links of the first rows below this share of a row's total weight are left out, and later those
@@ -98,7 +98,19 @@ class Ranking:
     """
 
     def __init__(self, engine: Engine, kind: Kind) -> None:
+        """Rank the passages of an engine.
+
+        Raises:
+            InputError: The engine was made for a kind with fewer parts.
+        """
         self.engine, self.kind = engine, kind
+        for part in PARTS[kind]:
+            if not engine.holds(part):
+                raise InputError(
+                    f"this index holds no {part}",
+                    expected=f"an index that can rank as {kind!r}",
+                    remedy=f"build the index with kind={kind!r}",
+                )
 
     def rank(self, query: str, vector: Vector, k: int) -> list[Scored]:
         """Return at most `k` rows, best first; none without a score, except by cosine alone.
@@ -159,7 +171,7 @@ class Ranking:
 
     def _linked(self, relevance: Relevance, k: int) -> list[Scored]:
         starts, mass = _start(relevance)
-        part, walked = walk(self.engine, starts, mass, relevance.rows, self._whole)
+        part, walked = walk(self.engine, starts, mass, relevance.rows)
         led = WALK_SHARE * np.sqrt(_scaled(walked))
         led = np.maximum(led, 0) + self._completing(relevance, part)
         rows = part.rows
@@ -169,10 +181,6 @@ class Ranking:
         scores = (1 - WALK_SHARE) * _scaled(relevance.scores)
         scores += led[np.searchsorted(rows, relevance.rows)]
         return best(relevance.rows, scores, k)
-
-    @cached_property
-    def _whole(self) -> Part | None:
-        return Part.whole(self.engine)
 
     def _completing(self, relevance: Relevance, part: Part) -> Scores:
         """Score how well each row completes one of the best: linked to it, with words it lacks.
@@ -228,14 +236,6 @@ class Part(NamedTuple):
         weight = np.concatenate([links.weight for _, links in known])
         return cls(rows, every, rows.searchsorted(begins), rows.searchsorted(ends), weight, total)
 
-    @classmethod
-    def whole(cls, engine: Engine) -> Part | None:
-        """Return all links of a small store; None for a larger one."""
-        rows = engine.rows_if_small()
-        if rows is None:
-            return None
-        return cls.of([(rows, engine.links(rows, np.zeros(len(rows))))], rows)
-
     def walk(self, starts: Rows, mass: Scores) -> Scores:
         """Return the mass of each row after `STEPS` steps, restarting at the start rows."""
         start = np.bincount(self.rows.searchsorted(starts), mass, len(self.rows)).astype(float)
@@ -255,9 +255,7 @@ class Part(NamedTuple):
         return *np.divmod(pairs, size), weight
 
 
-def walk(
-    engine: Engine, starts: Rows, mass: Scores, candidates: Rows, whole: Part | None = None
-) -> tuple[Part, Scores]:
+def walk(engine: Engine, starts: Rows, mass: Scores, candidates: Rows) -> tuple[Part, Scores]:
     """Personalised PageRank from some rows.
 
     The walk is extended from the rows with the most mass; the rest of the mass stays put.
@@ -267,7 +265,6 @@ def walk(
         starts: The rows at which the walk starts, and restarts.
         mass: The mass of each at the start.
         candidates: Rows that are in the result even if the walk does not reach them.
-        whole: All links of a small store.
 
     Returns:
         The part of the link graph that the walk reached, and the mass of each of its rows.
@@ -278,8 +275,9 @@ def walk(
         known.append((rows, engine.links(rows, faint)))
         return Part.of(known, candidates)
 
-    rows = distinct(starts)
-    part = whole or expanded(rows, np.full(len(rows), FAINT_START))
+    is_small = len(engine) <= SMALL
+    rows = engine.rows() if is_small else distinct(starts)
+    part = expanded(rows, np.full(len(rows), 0.0 if is_small else FAINT_START))
     for _ in range(ROUNDS):
         if len(part.asked) == len(part.rows):
             break

@@ -1,4 +1,8 @@
-"""The segments of a `LocalEngine`: create, change, merge, save."""
+"""The segments of a `LocalEngine`: create, change, save.
+
+A change adds one segment. It takes in the segments before it that are not much heavier, so that
+there are few, and each passage is analysed again only as often as the index has grown fourfold.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,10 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import cache
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,13 +23,21 @@ from numpy.typing import NDArray
 from ga_dspy.errors import RunAborted
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.documents import python_process
-from ga_dspy.retrieval.engine import MOST_TARGETS, FaissNearest, LocalEngine, Segment, link
+from ga_dspy.retrieval.engine import (
+    NEAR,
+    LocalEngine,
+    Segment,
+    build_nearest,
+    names_few,
+    read_nearest,
+)
 from ga_dspy.retrieval.postings import (
+    KINDS,
+    PARTS,
     Arrays,
     Columns,
-    Known,
+    Kind,
     Rows,
-    Table,
     among,
     analyse,
     invert,
@@ -37,7 +48,6 @@ from ga_dspy.retrieval.postings import (
     name_key,
     word_keys,
 )
-from ga_dspy.retrieval.rank import Kind
 from ga_dspy.retrieval.store import PASSAGES, Manifest, PassageTable
 from ga_dspy.text import aliases
 
@@ -48,34 +58,34 @@ CHUNK: Final = 16384
 """Passages per chunk."""
 
 _RATIO: Final = 4
-"""A segment weighs at least this many times as much as the next; lighter ones are merged."""
+"""A segment weighs at least this many times as much as the next."""
+
+EXACT: Final = 1 << 16
+"""Up to this many vectors of a segment, a query is compared with each of them."""
+
+_NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
 
 def _kind_of(engine: LocalEngine) -> Kind:
     """Return the kind that uses all parts of an engine."""
-    kinds: dict[str, Kind] = {"mentions": "linked", "aliases": "hybrid", "words": "sparse"}
-    return next((kind for part, kind in kinds.items() if engine.holds(part)), "dense")
+    return next(kind for kind in reversed(KINDS) if all(map(engine.holds, PARTS[kind])))
 
 
 def _open(chunk: Chunk) -> Arrays:
     return mapped(chunk) if isinstance(chunk, Path) else chunk
 
 
-def chunks_of(table: PassageTable, kind: Kind, first: int = 0) -> list[Chunk]:
-    """Analyse passages in this process; the first has the row `first`."""
-    return [
-        analyse(table.between(at, at + CHUNK), first + at, Columns(), kind)
-        for at in range(0, max(len(table), 1), CHUNK)
-    ]
-
+# --- The analysis of the texts
 
 _PARALLEL_FROM: Final = 2 * CHUNK
 """Larger corpora are analysed by several processes."""
 
 
 @contextmanager
-def analysing(table: PassageTable, kind: Kind, work: Path | None) -> Iterator[Callable[[], Any]]:
-    """Analyse passages while the caller does something else.
+def _analysing(
+    table: PassageTable, base: int, kind: Kind, folder: Path | None
+) -> Iterator[Callable[[], Sequence[Chunk]]]:
+    """Analyse passages while the caller does something else; the first has the row `base`.
 
     Large corpora in a file are analysed by a process per core, each a part of the chunks.
 
@@ -83,22 +93,22 @@ def analysing(table: PassageTable, kind: Kind, work: Path | None) -> Iterator[Ca
         A function that waits for the chunks and returns them.
     """
     count = os.cpu_count() or 1
-    if work is None or len(table) <= _PARALLEL_FROM or count == 1:
-        yield cache(lambda: chunks_of(table, kind))
+    if folder is None or len(table) <= _PARALLEL_FROM or count == 1:
+        yield lambda: [
+            analyse(table.between(at, at + CHUNK), base + at, Columns(), kind)
+            for at in range(0, max(len(table), 1), CHUNK)
+        ]
         return
-    out = work / "chunks"
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir()
+    out = folder / "chunks"
     code = "import sys; from ga_dspy.retrieval.segments import _work; _work(*sys.argv[1:])"
     processes = [
         python_process(
-            code, str(work / PASSAGES), str(out), kind, str(number), str(count),
+            code, str(folder / PASSAGES), str(out), kind, str(base), str(number), str(count),
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )
         for number in range(count)
     ]  # fmt: skip
 
-    @cache
     def finish() -> Sequence[Chunk]:
         for process in processes:
             _, message = process.communicate()
@@ -120,104 +130,99 @@ def analysing(table: PassageTable, kind: Kind, work: Path | None) -> Iterator[Ca
         shutil.rmtree(out, ignore_errors=True)
 
 
-def _work(path: str, out: str, kind: Kind, number: str, count: str) -> None:
+def _work(path: str, out: str, kind: Kind, base: str, number: str, count: str) -> None:
     """Analyse every `count`-th chunk of a file of passages, in a separate process."""
     table, parent = PassageTable.open(Path(path)), os.getppid()
     for first in range(int(number) * CHUNK, len(table), int(count) * CHUNK):
         if os.getppid() != parent:
             return  # the build was killed
         passages = table.between(first, first + CHUNK)
-        analyse(passages, first, Columns(Path(out) / f"{first:010d}"), kind)
+        analyse(passages, int(base) + first, Columns(Path(out) / f"{first:010d}"), kind)
 
 
-def _joined(
-    analysed: Callable[[], Sequence[Chunk]], base: int, texts: PassageTable, vectors: Vectors,
-    folder: Path | None,
-) -> Segment:  # fmt: skip
-    """Make a segment of consecutive parts, without the mentions in their texts.
-
-    Args:
-        analysed: Returns the parts: analysed chunks, or the arrays of segments.
-        base: The row of the first passage.
-        texts: The passages.
-        vectors: Their vectors in blocks, shape (passages, dimension); empty if there are none.
-        folder: Where to write the arrays; None for memory.
-    """
-    out = Columns(folder)
-    for block in vectors:
-        out.append("vectors.f4", block)
-    parts = analysed()
-    names = _open(parts[0])
-    for name in ("ids", "words"):
-        if f"{name}.keys.u8" in names:
-            merge_tables(out, name, parts)
-    lists = [name for name in ("aliases", "spans") if f"{name}.of.i8" in names]
-    for part in parts:
-        arrays = _open(part)
-        if "lengths.i4" in arrays:
-            out.append("lengths.i4", arrays["lengths.i4"])
-        for name in lists:
-            out.append_lists(name, np.diff(arrays[f"{name}.of.i8"]), arrays[f"{name}.held.u8"])
-    segment = Segment(base, texts, out.finish(), folder)
-    rows = np.arange(base, segment.end)
-    return _inverted(segment, dict.fromkeys(lists, rows))
+# --- Segments
 
 
-def _inverted(segment: Segment, rows_of: Mapping[str, Rows]) -> Segment:
-    """Add tables by key to a segment, for lists that it has by row."""
-    out = Columns(segment.folder)
-    for name, rows in rows_of.items():
-        invert(out, name, segment.arrays[f"{name}.held.u8"], segment.arrays[f"{name}.of.i8"], rows)
-    return replace(segment, arrays={**segment.arrays, **out.finish()})
-
-
-def _with_mentions(segment: Segment, rows: Rows, blocks: Iterable[tuple[Any, Any]]) -> Segment:
-    """Add the mentions of some rows to a segment, in blocks: the count for each row, and keys."""
-    out = Columns(segment.folder)
-    out.append("mentions.whose.i4", rows)
-    for sizes, keys in blocks:
-        out.append_lists("mentions", sizes, keys)
-    segment = replace(segment, arrays={**segment.arrays, **out.finish()})
-    return _inverted(segment, {"mentions": rows})
-
-
-def make_engine(
-    table: PassageTable, kind: Kind, vectors: Vectors, work: Path | None = None
-) -> LocalEngine:
-    """Make an engine of passages and the blocks of their vectors.
-
-    Args:
-        table: The passages.
-        kind: The kind of index.
-        vectors: Shape (passages, dimension) each; empty if there are none.
-        work: The folder of the passages, in which the arrays are made; None for memory.
-    """
-    folder = _empty(work / "segment") if work else None
-    with analysing(table, kind, work) as analysed:
-        segment = _joined(analysed, 0, table, vectors, folder)
-        if kind == "linked":
-            names = Table.of(segment.arrays, "aliases")
-            known = among(names.keys[np.diff(names.starts) <= MOST_TARGETS])
-            mentions = (_mentions(chunk, known) for chunk in analysed())
-            segment = _with_mentions(segment, np.arange(len(table)), mentions)
-    if work and folder:
-        (work / PASSAGES).replace(folder / PASSAGES)
-    return LocalEngine([segment])
-
-
-def _empty(folder: Path) -> Path:
+def new_folder(work: Path | None) -> Path | None:
+    """Return an empty folder for the next segment of a stored index; None for memory."""
+    if work is None:
+        return None
+    folder = work / "segment"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
 
 
-def _mentions(chunk: Chunk, known: Known) -> tuple[Any, Any]:
-    arrays = _open(chunk)
-    sizes = np.diff(arrays["text.of.i8"])
-    return mentioned(arrays["text.held.u8"], arrays["starts.b1"], sizes, known)
+def table_in(folder: Path | None, passages: Iterable[Passage]) -> PassageTable:
+    """Write the passages of a segment to its folder, or to memory."""
+    return PassageTable.of(passages, folder and folder / PASSAGES)
 
 
-# --- Changes
+def make_engine(
+    table: PassageTable,
+    kind: Kind,
+    vectors: Vectors,
+    folder: Path | None = None,
+    *,
+    kept: Sequence[Segment] = (),
+    dead: Rows = _NO_ROWS,
+    older: Rows = _NO_ROWS,
+) -> LocalEngine:
+    """Make an engine of segments and a new one.
+
+    Args:
+        table: The passages of the new segment, in its folder if it has one.
+        kind: The kind of index.
+        vectors: Their vectors in blocks, shape (passages, dimension); empty if there are none.
+        folder: Where to write the arrays; None for memory.
+        kept: The segments before.
+        dead: The rows that are deleted.
+        older: Rows of `kept` whose texts are read again, because the names that they may mention
+            have changed.
+    """
+    base = kept[-1].end if kept else 0
+    rows, out = np.arange(base, base + len(table)), Columns(folder)
+    with _analysing(table, base, kind, folder) as analysed:
+        for block in vectors:
+            out.append("vectors.f4", block)
+        chunks = analysed()
+        parts = frozenset(name.partition(".")[0] for name in _open(chunks[0]))
+        for name in ("ids", "words"):
+            if name in parts:
+                merge_tables(out, name, chunks)
+        lists = [name for name in ("aliases", "spans") if name in parts]
+        for arrays in map(_open, chunks):
+            if "words" in parts:
+                out.append("lengths.i4", arrays["lengths.i4"])
+            for name in lists:
+                sizes = np.diff(arrays[f"{name}.of.i8"])
+                out.append_lists(name, sizes, arrays[f"{name}.held.u8"])
+        for name in lists:
+            invert(out, name, rows)
+        segment = Segment(base, table, out.finish(), folder)
+        if kind == "linked":
+            whose = np.concatenate([older, rows])
+            out.append("mentions.whose.i4", whose)
+            for sizes, keys in _mentions(LocalEngine([*kept, segment], dead), older, chunks):
+                out.append_lists("mentions", sizes, keys)
+            invert(out, "mentions", whose)
+    near = None
+    if segment.holds("vectors") and len(table) > EXACT:
+        near = build_nearest(segment.vectors, folder)
+    return LocalEngine([*kept, segment._replace(arrays=out.finish(), near=near)], dead)
+
+
+def _mentions(
+    engine: LocalEngine, older: Rows, chunks: Sequence[Chunk]
+) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
+    """Yield the number of names that texts mention, and their keys: of older rows, of chunks."""
+    known, (names, *more) = engine.known, engine.tables["aliases"]
+    if not more:  # faster, for many texts
+        known = among(names.keys[names_few(np.diff(names.starts))])
+    yield mentioned_in([passage.text for passage in engine.passages(older.tolist())], known)
+    for arrays in map(_open, chunks):
+        words, sizes = arrays["text.held.u8"], np.diff(arrays["text.of.i8"])
+        yield mentioned(words, arrays["starts.b1"], sizes, known)
 
 
 def changed(
@@ -225,37 +230,59 @@ def changed(
     new: Sequence[Passage],
     vectors: NDArray[np.float32] | None,
     gone: Sequence[int],
+    work: Path | None = None,
 ) -> LocalEngine:
     """Return an engine with some rows deleted and passages added.
 
-    Old passages are read again if names that they may mention came or went.
+    Rows keep their numbers, unless all segments become one: then deleted passages are dropped.
+
+    Args:
+        engine: The engine.
+        new: The passages to add.
+        vectors: Their vectors, shape (passages, dimension).
+        gone: The rows to delete.
+        work: A folder for the arrays of the new segment; None for memory.
     """
-    dead = np.union1d(engine.dead, np.asarray(gone, dtype=np.int64))
-    texts = PassageTable.of(new)
-    base = engine.size
-    chunks = chunks_of(texts, _kind_of(engine), base)
-    blocks = [] if vectors is None else [vectors]
-    segment = _joined(lambda: chunks, base, texts, blocks, None)
-    if engine.holds("mentions"):
-        after = LocalEngine([*engine.segments, segment], dead)
-        named = {
-            name_key(alias): alias
-            for passage in [*new, *engine.passages(gone)]
-            for alias in aliases(passage.title, passage.text)
-        }
-        keys = np.fromiter(named, dtype=np.uint64, count=len(named))
-        was, now = engine.known(keys), after.known(keys)
-        _, lost = engine.find("mentions", keys[was & ~now])
-        gained = [named[key] for key in keys[now & ~was].tolist()]
-        rows = np.unique(np.concatenate([lost, *(_may_mention(engine, name) for name in gained)]))
-        rows = np.setdiff1d(rows, dead)
-        older = [passage.text for passage in engine.passages(rows.tolist())]
-        mentions = [mentioned_in(older, after.known)]
-        mentions += [_mentions(chunk, after.known) for chunk in chunks]
-        rows = np.concatenate([rows, np.arange(base, segment.end)])
-        segment = _with_mentions(segment, rows, mentions)
-    segments = [*engine.segments, *([segment] if segment.weight else [])]
-    return LocalEngine(segments, dead, engine.near)
+    kind, dead = _kind_of(engine), np.union1d(engine.dead, np.asarray(gone, dtype=np.int64))
+    older = _to_read_again(engine, new, gone) if kind == "linked" else _NO_ROWS
+    older = np.setdiff1d(older, dead)
+    kept, weight = list(engine.segments), max(len(new), len(older))
+    while kept and kept[-1].weight < _RATIO * weight:
+        weight += kept.pop().weight
+    if 4 * len(dead) > engine.size:
+        kept = []
+    elif not weight:
+        return LocalEngine(engine.segments, dead)
+    tail, base = engine.segments[len(kept) :], kept[-1].end if kept else 0
+    stays = np.ones(engine.size - base, dtype=np.bool_)
+    if not kept:
+        stays[dead] = False
+    rows, folder = base + np.flatnonzero(stays), new_folder(work)
+    texts = compress(chain.from_iterable(segment.texts for segment in tail), stays)
+    blocks = (engine.vectors(rows[at : at + CHUNK]) for at in range(0, len(rows), CHUNK))
+    if kind == "linked":
+        older = np.concatenate([older, *(s.arrays["mentions.whose.i4"] for s in tail)])
+        older = np.setdiff1d(older[older < base], dead)
+    return make_engine(
+        table_in(folder, chain(texts, new)), kind,
+        () if vectors is None else chain(blocks, [vectors]), folder,
+        kept=kept, dead=dead if kept else _NO_ROWS, older=older,
+    )  # fmt: skip
+
+
+def _to_read_again(engine: LocalEngine, new: Sequence[Passage], gone: Sequence[int]) -> Rows:
+    """Return the rows that may mention a name that a change makes known or unknown."""
+    named, change = dict[int, str](), Counter[int]()
+    for sign, passages in ((1, new), (-1, engine.passages(gone))):
+        for alias in chain.from_iterable(aliases(p.title, p.text) for p in passages):
+            named[key := name_key(alias)] = alias
+            change[key] += sign
+    keys = np.fromiter(named, dtype=np.uint64, count=len(named))
+    count = engine.count("aliases", keys)
+    was, now = names_few(count), names_few(count + [change[key] for key in named])
+    _, lost = engine.find("mentions", keys[was & ~now])
+    gained = [named[key] for key in keys[now & ~was].tolist()]
+    return np.concatenate([lost, *(_may_mention(engine, name) for name in gained)])
 
 
 def _may_mention(engine: LocalEngine, name: str) -> Rows:
@@ -268,95 +295,26 @@ def _may_mention(engine: LocalEngine, name: str) -> Rows:
     return np.concatenate(found)
 
 
-def compact(engine: LocalEngine, work: Path | None) -> LocalEngine:
-    """Merge light segments, and drop deleted passages if they are many.
-
-    Args:
-        engine: The engine.
-        work: A folder for the arrays of large segments; None for memory.
-    """
-    segments = list(engine.segments)
-    work = work if engine.size >= CHUNK else None
-    if 4 * len(engine.dead) > engine.size:
-        rows = engine.rows()
-        if work:
-            work.mkdir(exist_ok=True)
-        table = PassageTable.of(_passages(engine, rows), work / PASSAGES if work else None)
-        return make_engine(table, _kind_of(engine), _vectors(engine, rows), work)
-    while len(segments) > 1 and segments[-2].weight < _RATIO * segments[-1].weight:
-        folder = _empty(work / f"merged-{engine.size}-{len(segments)}") if work else None
-        segments = [*segments[:-2], _merged(engine, segments[-2:], folder)]
-        engine = LocalEngine(segments, engine.dead, engine.near)
-    return engine
-
-
-def _merged(engine: LocalEngine, segments: Sequence[Segment], folder: Path | None) -> Segment:
-    """Return one segment of several consecutive ones."""
-    base, parts = segments[0].base, [segment.arrays for segment in segments]
-    rows = np.arange(base, segments[-1].end)
-    texts = PassageTable.of(_passages(engine, rows), folder / PASSAGES if folder else None)
-    segment = _joined(lambda: parts, base, texts, _vectors(engine, rows), folder)
-    if engine.holds("mentions"):
-        # Older rows that were read again stay with the merged ones; deleted ones go.
-        whose = engine.mentions_of(segments)
-        segment = _with_mentions(segment, whose, _stored_mentions(engine, whose))
-    return segment
-
-
-def _stored_mentions(engine: LocalEngine, rows: Rows) -> Iterator[tuple[Any, Any]]:
-    for block in _blocks(rows):
-        place, keys = engine.keys_of("mentions", block)
-        yield np.bincount(place, minlength=len(block)), keys
-
-
-def _passages(engine: LocalEngine, rows: Rows) -> Iterator[Passage]:
-    return chain.from_iterable(engine.passages(block.tolist()) for block in _blocks(rows))
-
-
-def _vectors(engine: LocalEngine, rows: Rows) -> Vectors:
-    blocks = (block for block in _blocks(rows) if len(block) and engine.holds("vectors"))
-    return map(engine.vectors, blocks)
-
-
-def _blocks(rows: Rows) -> Iterator[Rows]:
-    return (rows[at : at + CHUNK] for at in range(0, max(len(rows), 1), CHUNK))
-
-
-# --- An index of the vectors, if they are many
-
-EXACT: Final = 1 << 16
-"""Up to this many vectors outside the index, a query is compared with each of them."""
-
-
-def with_nearest(engine: LocalEngine) -> LocalEngine:
-    """Index the vectors again if too many are not in the index."""
-    indexed = engine.near.size if engine.near else 0
-    if not engine.holds("vectors") or engine.size - indexed <= max(EXACT, indexed // 4):
-        return engine
-    return LocalEngine(engine.segments, engine.dead, FaissNearest.build(engine.segments))
-
-
 # --- The folder
 
-DEAD, NEAR = "deleted.i8", "nearest.faiss"
+DEAD: Final = "deleted.i8"
 
 
 def save(engine: LocalEngine, folder: Path) -> None:
-    """Write an engine into a new folder; existing files are linked, not copied."""
+    """Write an engine whose segments have folders into a new one; their files are linked."""
     folder.mkdir(parents=True)
     for number, segment in enumerate(engine.segments):
-        target = folder / f"{number:04d}"
-        target.mkdir()
-        if segment.folder is None:
-            for name, array in segment.arrays.items():
-                array.tofile(target / name)
-            PassageTable.of(segment.texts, target / PASSAGES)
-            continue
-        for path in segment.folder.iterdir():
-            link(path, target / path.name)
+        if segment.folder:
+            shutil.copytree(segment.folder, folder / f"{number:04d}", copy_function=link)
     engine.dead.tofile(folder / DEAD)
-    if engine.near:
-        engine.near.save(folder / NEAR)
+
+
+def link(path: str, target: str) -> None:
+    """Link a file under another name, or copy it on a file system without hard links."""
+    try:
+        os.link(path, target)
+    except OSError:
+        shutil.copyfile(path, target)
 
 
 def load(folder: Path, manifest: Manifest) -> LocalEngine:
@@ -374,11 +332,11 @@ def load(folder: Path, manifest: Manifest) -> LocalEngine:
     segments: list[Segment] = []
     for path in sorted(path for path in contents.iterdir() if path.is_dir()):
         base = segments[-1].end if segments else 0
-        segment = Segment(base, PassageTable.open(path / PASSAGES), mapped(path), path)
-        if segment.holds("vectors"):
-            segment.arrays["vectors.f4"].reshape(len(segment.texts), dimension)
-        segments.append(segment)
-    near = FaissNearest.open(contents / NEAR) if (contents / NEAR).is_file() else None
-    if near and near.index.d != dimension:
-        raise ValueError(f"{NEAR}: vectors of {near.index.d} numbers")
-    return LocalEngine(segments, np.fromfile(contents / DEAD, dtype=np.int64), near)
+        table, arrays, near = PassageTable.open(path / PASSAGES), mapped(path), None
+        shape = (len(table), dimension)
+        if "vectors.f4" in arrays:
+            arrays["vectors.f4"].reshape(shape)
+        if (path / NEAR).is_file():
+            near = read_nearest(path / NEAR, shape)
+        segments.append(Segment(base, table, arrays, path, near))
+    return LocalEngine(segments, np.fromfile(contents / DEAD, dtype=np.int64))

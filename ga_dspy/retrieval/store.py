@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache
 from itertools import chain
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from ga_dspy.errors import InputError, InUse, require
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.encoders import LOADABLE, Encoder, batched
-from ga_dspy.retrieval.rank import KINDS, Kind
+from ga_dspy.retrieval.postings import KINDS, Kind
 from ga_dspy.retrieval.where import Field, field_of
 from ga_dspy.storage import MANIFEST, Generation, damaged_contents, on_disk
 
@@ -82,7 +81,7 @@ class Manifest(Generation):
         redact: The name of the redaction that documents go through before they are indexed.
     """
 
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     kind: Kind
     encoder: StoredEncoder | None
     passages: int
@@ -264,7 +263,6 @@ def distinct(
         InputError: An id stands for two texts, or a passage has neither title nor text.
     """
     digests: dict[int, int] = {}
-    recent: dict[str, Passage] = {}
     for passage in passages:
         if not passage.content.strip():
             raise InputError(
@@ -272,32 +270,17 @@ def distinct(
                 expected="passages with text",
                 remedy="leave it out",
             )
-        key = hash(passage.id)
-        digest = hash((passage.title, passage.text, metadata_json(passage)))
-        before = recent.get(passage.id) or known(passage.id)
-        if before is None and key not in digests:
+        key, digest = hash(passage.id), hash((passage.title, passage.text, metadata_json(passage)))
+        if key not in digests and (before := known(passage.id)) is None:
             digests[key] = digest
-            if len(recent) == _BATCH:
-                recent.clear()
-            recent[passage.id] = passage
             yield passage
-        elif passage != before if before else digest != digests[key]:
-            shown = _difference(before, passage) if before else f"{passage.content[:50]!r} last"
+        elif digest != digests[key] if key in digests else passage != before:
             raise InputError(
-                f"passage id {passage.id!r} stands for two texts ({shown})",
+                f"passage id {passage.id!r} stands for two texts, one is {passage.content[:50]!r}",
                 expected="one text an id",
                 remedy="give each passage its own id, or delete the old passage before adding the "
                 "new one",
             )
-
-
-def _difference(one: Passage, other: Passage) -> str:
-    """Return where two texts first differ, with a few words before it."""
-    same = len(commonprefix([one.content, other.content]))
-    start = max(same - 25, 0)
-    ellipsis = "…" if start else ""
-    parts = (f"{ellipsis}{passage.content[start : same + 25]}" for passage in (one, other))
-    return " and ".join(map(repr, parts))
 
 
 def check_kind(kind: str) -> Kind:
