@@ -37,6 +37,7 @@ from ga_dspy.retrieval.postings import (
     Arrays,
     Columns,
     Kind,
+    Known,
     Rows,
     among,
     analyse,
@@ -216,13 +217,14 @@ def _mentions(
     engine: LocalEngine, older: Rows, chunks: Sequence[Chunk]
 ) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
     """Yield the number of names that texts mention, and their keys: of older rows, of chunks."""
-    known, (names, *more) = engine.known, engine.tables["aliases"]
+    names, *more = engine.tables["aliases"]
+    is_known: Known = engine.known
     if not more:  # faster, for many texts
-        known = among(names.keys[names_few(np.diff(names.starts))])
-    yield mentioned_in([passage.text for passage in engine.passages(older.tolist())], known)
+        is_known = among(names.keys[names_few(np.diff(names.starts))])
+    yield mentioned_in([passage.text for passage in engine.passages(older.tolist())], is_known)
     for arrays in map(_open, chunks):
         words, sizes = arrays["text.held.u8"], np.diff(arrays["text.of.i8"])
-        yield mentioned(words, arrays["starts.b1"], sizes, known)
+        yield mentioned(words, arrays["starts.b1"], sizes, is_known)
 
 
 def changed(

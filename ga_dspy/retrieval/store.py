@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache
 from itertools import chain
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal
 
@@ -263,6 +264,7 @@ def distinct(
         InputError: An id stands for two texts, or a passage has neither title nor text.
     """
     digests: dict[int, int] = {}
+    recent: dict[str, Passage] = {}
     for passage in passages:
         if not passage.content.strip():
             raise InputError(
@@ -270,17 +272,32 @@ def distinct(
                 expected="passages with text",
                 remedy="leave it out",
             )
-        key, digest = hash(passage.id), hash((passage.title, passage.text, metadata_json(passage)))
-        if key not in digests and (before := known(passage.id)) is None:
+        key = hash(passage.id)
+        digest = hash((passage.title, passage.text, metadata_json(passage)))
+        before = recent.get(passage.id) or known(passage.id)
+        if before is None and key not in digests:
             digests[key] = digest
+            if len(recent) == _BATCH:
+                recent.clear()
+            recent[passage.id] = passage
             yield passage
-        elif digest != digests[key] if key in digests else passage != before:
+        elif passage != before if before else digest != digests[key]:
+            shown = _difference(before, passage) if before else f"{passage.content[:50]!r} last"
             raise InputError(
-                f"passage id {passage.id!r} stands for two texts, one is {passage.content[:50]!r}",
+                f"passage id {passage.id!r} stands for two texts ({shown})",
                 expected="one text an id",
                 remedy="give each passage its own id, or delete the old passage before adding the "
                 "new one",
             )
+
+
+def _difference(one: Passage, other: Passage) -> str:
+    """Return where two texts first differ, with a few words before it."""
+    same = len(commonprefix([one.content, other.content]))
+    start = max(same - 25, 0)
+    ellipsis = "…" if start else ""
+    parts = (f"{ellipsis}{passage.content[start : same + 25]}" for passage in (one, other))
+    return " and ".join(map(repr, parts))
 
 
 def check_kind(kind: str) -> Kind:
