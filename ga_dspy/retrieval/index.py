@@ -158,7 +158,7 @@ def _state_of(engine: LocalEngine | MilvusEngine, manifest: Manifest) -> _State:
     searched = engine
     if manifest.published and isinstance(engine, LocalEngine):
         searched = MilvusEngine(manifest.published, manifest.passages)
-    Ranking(searched, manifest.kind)
+    Ranking(searched, manifest.kind)  # checks the parts
     return _State(manifest, engine, searched)
 
 
