@@ -149,7 +149,7 @@ def candidates(count: int, seed: int) -> Any:
 
 def gold_rows(table: PassageTable) -> list[int]:
     """The rows of the passages that the questions name."""
-    return np.linspace(0, len(table) - 1, QUERIES).astype(int).tolist()
+    return [int(row) for row in np.linspace(0, len(table) - 1, QUERIES)]
 
 
 _QUESTIONS: list[str] = []
