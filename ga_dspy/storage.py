@@ -281,6 +281,14 @@ def write_whole(path: Path, content: str | bytes) -> None:
             raise
 
 
+def link(path: Path | str, target: Path | str) -> None:
+    """Link a file under another name, or copy it on a file system without hard links."""
+    try:
+        os.link(path, target)
+    except OSError:
+        shutil.copyfile(path, target)
+
+
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file, as hex digits."""
     with path.open("rb") as file:

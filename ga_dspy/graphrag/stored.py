@@ -31,8 +31,7 @@ from ga_dspy.graphrag.records import NO_LABELS, Sources, with_ends
 from ga_dspy.graphrag.resolution import admit, is_local
 from ga_dspy.graphrag.tables import Tables, arrow_table, read_table, write_table
 from ga_dspy.retrieval import Index
-from ga_dspy.retrieval.engine import link
-from ga_dspy.storage import MANIFEST, Generation, open_current
+from ga_dspy.storage import MANIFEST, Generation, link, open_current
 
 JOURNAL: Final = "journal.sqlite"
 SUMMARIES: Final = "summaries.sqlite"

@@ -50,6 +50,7 @@ from ga_dspy.retrieval.postings import (
     word_keys,
 )
 from ga_dspy.retrieval.store import PASSAGES, Manifest, PassageTable
+from ga_dspy.storage import link
 from ga_dspy.text import aliases
 
 Chunk = Path | Arrays
@@ -309,14 +310,6 @@ def save(engine: LocalEngine, folder: Path) -> None:
         if segment.folder:
             shutil.copytree(segment.folder, folder / f"{number:04d}", copy_function=link)
     engine.dead.tofile(folder / DEAD)
-
-
-def link(path: str, target: str) -> None:
-    """Link a file under another name, or copy it on a file system without hard links."""
-    try:
-        os.link(path, target)
-    except OSError:
-        shutil.copyfile(path, target)
 
 
 def load(folder: Path, manifest: Manifest) -> LocalEngine:
