@@ -89,7 +89,10 @@ def _scalar(value: Any) -> Scalar:
 
 
 _SOURCES = ("source", "file_path", "file_name", "filename", "path", "url")
-_PLACES = ((("page_label", "page"), "p. "), (("slide",), "slide "), (("sheet",), "sheet "))
+_PLACES = (
+    (("page_label", "page"), "p. "), (("slide",), "slide "), (("sheet",), "sheet "),
+    (("table",), "table "), (("rows",), "rows "),
+)  # fmt: skip
 
 
 class Sourced(pydantic.BaseModel):

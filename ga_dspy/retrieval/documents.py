@@ -27,8 +27,9 @@ from zipfile import ZipFile
 
 from pydantic import TypeAdapter
 
-from ga_dspy.errors import InputError, MissingExtra, listed, require
+from ga_dspy.errors import InputError, MissingExtra, install, listed, require
 from ga_dspy.passage import Metadata, replace_invalid
+from ga_dspy.retrieval import scans
 from ga_dspy.retrieval.protocol import TEXT_KEYS, Row, row_of
 
 
@@ -40,12 +41,14 @@ class Section(NamedTuple):
         text: The text.
         metadata: Its own, such as a page.
         header: The first line of a table, repeated above each piece that the text is split into.
+        rows: For each line of a table, the number of its row.
     """
 
     path: tuple[str, ...]
     text: str
     metadata: Metadata = Metadata()
     header: str = ""
+    rows: tuple[int, ...] = ()
 
     @property
     def title(self) -> str:
@@ -152,17 +155,27 @@ def _markdown(text: str) -> Document:
 
 def _markdown_sections(markdown: str) -> list[Section]:
     lines = markdown.splitlines()
-    outline, start = _Outline(), 0
-    tokens = require("markdown_it", "search").MarkdownIt().parse(markdown)
+    outline, start, tables = _Outline(), 0, 0
+    tokens = require("markdown_it", "search").MarkdownIt().enable("table").parse(markdown)
     for opening, inline in pairwise(tokens):
-        # Headings inside lists and quotes do not divide the document.
-        if opening.type != "heading_open" or opening.level or opening.map is None:
+        # Headings and tables inside lists and quotes do not divide the document.
+        if opening.type not in ("heading_open", "table_open") or opening.level:
             continue
-        outline.add("\n".join(lines[start : opening.map[0]]))
-        outline.enter(int(opening.tag[1]), inline.content)
-        start = opening.map[1]
+        first, end = opening.map
+        outline.add("\n".join(lines[start:first]))
+        start = end
+        if opening.type == "heading_open":
+            outline.enter(int(opening.tag[1]), inline.content)
+            continue
+        tables += 1
+        rows = [_CELL_EDGE.split(line.strip().strip("|")) for line in lines[first:end]]
+        del rows[1]  # the line that divides the header from the others
+        outline.sections.append(_table(enumerate(rows, start=1), outline.path, table=tables))
     outline.add("\n".join(lines[start:]))
     return outline.sections
+
+
+_CELL_EDGE = re.compile(r"(?<!\\)\|")
 
 
 class _Outline:
@@ -177,17 +190,25 @@ class _Outline:
         if heading.strip():
             self._open.append((level, " ".join(heading.split())))
 
+    @property
+    def path(self) -> tuple[str, ...]:
+        return tuple(name for _, name in self._open)
+
     def add(self, text: str, **metadata: Any) -> None:
-        path = tuple(name for _, name in self._open)
-        self.sections.append(Section(path, text, Metadata(metadata)))
+        self.sections.append(Section(self.path, text, Metadata(metadata)))
 
 
-def _table(rows: Iterable[Sequence[Any]], path: tuple[str, ...] = (), **metadata: Any) -> Section:
-    """Return rows of cells as lines; the first line is the header of the section."""
-    lines = [" | ".join(" ".join(str(cell).split()) for cell in row) for row in rows]
-    lines = [line for line in lines if line.strip(" |")]
-    header = lines[0] if len(lines) > 1 else ""
-    return Section(path, "\n".join(lines), Metadata(metadata), header)
+def _table(
+    rows: Iterable[tuple[int, Iterable[Any]]], path: tuple[str, ...] = (), **metadata: Any
+) -> Section:
+    """Return numbered rows of cells as lines; the first line is the header of the section."""
+    lines = {}
+    for number, row in rows:
+        line = " | ".join(" ".join(str(cell).split()) for cell in row)
+        if line.strip(" |"):
+            lines[number] = line
+    header = next(iter(lines.values())) if len(lines) > 1 else ""
+    return Section(path, "\n".join(lines.values()), Metadata(metadata), header, tuple(lines))
 
 
 # --- HTML and mail
@@ -294,15 +315,17 @@ def _shape(shape: Any) -> Iterator[str]:
     elif shape.has_text_frame:
         yield shape.text_frame.text
     elif getattr(shape, "has_table", False):
-        yield _table([cell.text for cell in row.cells] for row in shape.table.rows).text
+        yield _table(enumerate([cell.text for cell in row.cells] for row in shape.table.rows)).text
 
 
 def _workbook(data: bytes) -> Document:
     if data.startswith(b"PK"):
         _open_archive(data).close()
     book = require("python_calamine", "files").CalamineWorkbook.from_filelike(BytesIO(data))
-    sheets = [(name, book.get_sheet_by_name(name).to_python()) for name in book.sheet_names]
-    return Document([_table(map(_cells, rows), (name,), sheet=name) for name, rows in sheets])
+    sheets = [(name, book.get_sheet_by_name(name).iter_rows()) for name in book.sheet_names]
+    return Document(
+        [_table(enumerate(map(_cells, rows), 1), (name,), sheet=name) for name, rows in sheets]
+    )
 
 
 def _cells(row: Iterable[Any]) -> list[Any]:
@@ -311,7 +334,8 @@ def _cells(row: Iterable[Any]) -> list[Any]:
 
 
 def _pdf(data: bytes) -> Document:
-    outline, empty = _Outline(), []
+    outline, scanned, empty = _Outline(), [], []
+    has_scans = scans.is_installed()
     with require("pypdfium2", "files").PdfDocument(data) as pdf:
         created = re.match(r"D:(\d{4})(\d\d)(\d\d)", pdf.get_metadata_value("CreationDate") or "")
         metadata = {
@@ -323,16 +347,27 @@ def _pdf(data: bytes) -> Document:
         for mark in pdf.get_toc():
             if destination := mark.get_dest():
                 bookmarks[destination.get_index()].append(mark)
+        tables = scans.find_tables(data) if has_scans else {}
         for number, page in enumerate(pdf, start=1):
             for mark in bookmarks[number - 1]:
                 outline.enter(mark.level + 1, mark.get_title())
-            text = page.get_textpage().get_text_bounded().replace("\r\n", "\n")
-            # PDFium writes U+FFFE for a hyphen at which a line breaks a word.
-            outline.add(re.sub("\ufffe\n?", "", text), page=number)
-            if not text.strip():
-                empty.append(number)
-    notes = (f"no text on page {listed(empty)} (scanned? run OCR over it)",) if empty else ()
-    return Document(outline.sections, metadata, notes, not empty)
+            parts = list(scans.page_parts(page, tables.get(number, [])))
+            if not parts:
+                parts = list(scans.page_parts(*scans.read_scan(page))) if has_scans else []
+                (scanned if parts else empty).append(number)
+            for part in parts:
+                if isinstance(part, str):
+                    outline.add(part, page=number)
+                else:
+                    place = {"page": number, "table": part.number}
+                    outline.sections.append(_table(enumerate(part.rows, 1), outline.path, **place))
+    notes = []
+    if scanned:
+        notes.append(f"read by OCR: page {listed(scanned)}")
+    if empty:
+        remedy = "" if has_scans else f" (scanned? for OCR, {install(scans.EXTRA)})"
+        notes.append(f"no text on page {listed(empty)}{remedy}")
+    return Document(outline.sections, metadata, tuple(notes), not empty)
 
 
 # --- Data files: datasets in their official formats, tables with a text column
@@ -460,8 +495,7 @@ def _csv(text: str, delimiter: str = "") -> Document:
     lines = table_lines(text, delimiter)
     names = [name.strip() for name in lines[0][1]] if lines else []
     if lines and not _TEXT_COLUMNS & {name.lower() for name in names}:
-        table = _table(row for _, row in lines)
-        return Document([table], notes=("no column of text: read as a table",))
+        return Document([_table(lines)], notes=("no column of text: read as a table",))
     known = _TEXT_COLUMNS | {"title", "id"}
     names = [name.lower() if name.lower() in known else name for name in names]
     records, flaws = [], _Flaws(list)

@@ -95,8 +95,10 @@ def gather(sections: Sequence[Section], cutting: Cutting = _DEFAULT) -> list[Sec
 
 def _can_join(group: Sequence[Section], section: Section) -> bool:
     def place(one: Section) -> object:
-        return one.header, {k: v for k, v in one.metadata.items() if k != "heading"}
+        return {k: v for k, v in one.metadata.items() if k not in ("heading", "table")}
 
+    if "page" in section.metadata or "sheet" in section.metadata:
+        return False
     return place(group[-1]) == place(section) and bool(_shared_path([*group, section]))
 
 
@@ -105,14 +107,17 @@ def _shared_path(group: Sequence[Section]) -> tuple[str, ...]:
 
 
 def _joined(group: Sequence[Section]) -> Section:
-    path, parts = _shared_path(group), []
+    path, parts, above = _shared_path(group), [], ""
     for section in group:
         heading = " > ".join(section.path[len(path) :])
-        parts.append(f"{heading}\n{section.text}" if heading else section.text)
-    joined = group[0]._replace(path=path, text="\n\n".join(parts))
-    if "heading" not in joined.metadata:
-        return joined
-    return joined._replace(metadata=Metadata({**joined.metadata, "heading": joined.title}))
+        parts.append(f"{heading}\n{section.text}" if heading not in ("", above) else section.text)
+        above = heading
+    metadata = dict(group[0].metadata)
+    metadata.pop("table", None)
+    joined = Section(path, "\n\n".join(parts))
+    if "heading" in metadata:
+        metadata["heading"] = joined.title
+    return joined._replace(metadata=Metadata(metadata))
 
 
 def _pieces(section: Section, cutting: Cutting) -> list[Section]:
@@ -125,7 +130,18 @@ def _pieces(section: Section, cutting: Cutting) -> list[Section]:
     else:
         header = ""
     texts = chunk_text(body, Cutting(room, min(overlap, room // 2)))
-    return [section._replace(text=header + text) for text in texts]
+    pieces = [section._replace(text=header + text) for text in texts]
+    if len(section.rows) != section.text.count("\n") + 1:  # no table, or changed by redaction
+        return pieces
+    rows, line, at = section.rows[-1 - body.count("\n") :], 0, 0
+    for number, text in enumerate(texts):
+        start = body.index(text, at)
+        line, at = line + body.count("\n", at, start), start
+        first, last = rows[line], rows[line + text.count("\n")]
+        place = {"rows": f"{first}-{last}" if first < last else str(first)}
+        metadata = Metadata({**section.metadata, **place})
+        pieces[number] = pieces[number]._replace(metadata=metadata)
+    return pieces
 
 
 # --- Which files are read
@@ -649,8 +665,8 @@ class Sources(BaseModel):
             file = before.get(name)
             if index is None or file is None or file.sha256 != sha256 or file.repeated:
                 return None
-            # A file without passages is read again: its reader may be installed by now.
-            is_stored = bool(file.ids) and all(id in index for id in file.ids)
+            # A file that was not wholly read is read again: its reader may be installed by now.
+            is_stored = file.is_whole and all(id in index for id in file.ids)
             return (file, [index.get(id) for id in file.ids]) if is_stored else None
 
         if index is not None:

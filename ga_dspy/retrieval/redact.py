@@ -95,9 +95,8 @@ class Redactor:
     def _section(self, section: Section) -> Section:
         text = self(section.text)
         header = text.partition("\n")[0] if section.header else ""
-        return Section(
-            tuple(map(self, section.path)), text, self.metadata(section.metadata), header
-        )
+        path, metadata = tuple(map(self, section.path)), self.metadata(section.metadata)
+        return section._replace(path=path, text=text, metadata=metadata, header=header)
 
     def _row(self, row: Row) -> Row:
         title, text = self(row.title), self(row.text)
