@@ -310,7 +310,7 @@ def test_what_a_document_says_of_itself_is_metadata_and_no_text(found: Any) -> N
     about = {p.id: p.metadata for p in found.passages}
     assert about["front.md"] == {
         "source": "front.md", "title": "Halden Bridge report", "author": "Ida Lund",
-        "tags": ("bridge", 2019), "date": "2019-04-01",
+        "tags": ("bridge", 2019), "date": "2019-04-01", "table": 1, "rows": "1-2",
     }  # fmt: skip
     assert about["paper.pdf#2"] == {
         "source": "paper.pdf", "page": 2, "heading": "Summary", "author": "Ida Lund",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from io import BytesIO
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import PurePosixPath
 from textwrap import shorten
 from threading import Timer
@@ -40,14 +40,13 @@ class Section(NamedTuple):
         path: The headings above it, outermost first.
         text: The text.
         metadata: Its own, such as a page.
-        header: The first line of a table, repeated above each piece that the text is split into.
-        rows: For each line of a table, the number of its row.
+        rows: For each line of a table, the number of its row. The first line is repeated above
+            each piece that the text is split into.
     """
 
     path: tuple[str, ...]
     text: str
     metadata: Metadata = Metadata()
-    header: str = ""
     rows: tuple[int, ...] = ()
 
     @property
@@ -155,7 +154,7 @@ def _markdown(text: str) -> Document:
 
 def _markdown_sections(markdown: str) -> list[Section]:
     lines = markdown.splitlines()
-    outline, start, tables = _Outline(), 0, 0
+    outline, start = _Outline(), 0
     tokens = require("markdown_it", "search").MarkdownIt().enable("table").parse(markdown)
     for opening, inline in pairwise(tokens):
         # Headings and tables inside lists and quotes do not divide the document.
@@ -166,11 +165,10 @@ def _markdown_sections(markdown: str) -> list[Section]:
         start = end
         if opening.type == "heading_open":
             outline.enter(int(opening.tag[1]), inline.content)
-            continue
-        tables += 1
-        rows = [_CELL_EDGE.split(line.strip().strip("|")) for line in lines[first:end]]
-        del rows[1]  # the line that divides the header from the others
-        outline.sections.append(_table(enumerate(rows, start=1), outline.path, table=tables))
+        else:
+            rows = [_CELL_EDGE.split(line.strip().strip("|")) for line in lines[first:end]]
+            del rows[1]  # the line between the header and the other rows
+            outline.add_table(rows)
     outline.add("\n".join(lines[start:]))
     return outline.sections
 
@@ -184,31 +182,31 @@ class _Outline:
     def __init__(self) -> None:
         self.sections: list[Section] = []
         self._open: list[tuple[int, str]] = []
+        self._tables = count(1)
 
     def enter(self, level: int, heading: str) -> None:
         self._open = [(above, name) for above, name in self._open if above < level]
         if heading.strip():
             self._open.append((level, " ".join(heading.split())))
 
-    @property
-    def path(self) -> tuple[str, ...]:
-        return tuple(name for _, name in self._open)
-
     def add(self, text: str, **metadata: Any) -> None:
-        self.sections.append(Section(self.path, text, Metadata(metadata)))
+        self._add(Section((), text, Metadata(metadata)))
+
+    def add_table(self, rows: Iterable[Iterable[Any]], **metadata: Any) -> None:
+        self._add(_table(enumerate(rows, start=1), table=next(self._tables), **metadata))
+
+    def _add(self, section: Section) -> None:
+        path = tuple(name for _, name in self._open)
+        self.sections.append(section._replace(path=path))
 
 
 def _table(
     rows: Iterable[tuple[int, Iterable[Any]]], path: tuple[str, ...] = (), **metadata: Any
 ) -> Section:
-    """Return numbered rows of cells as lines; the first line is the header of the section."""
-    lines = {}
-    for number, row in rows:
-        line = " | ".join(" ".join(str(cell).split()) for cell in row)
-        if line.strip(" |"):
-            lines[number] = line
-    header = next(iter(lines.values())) if len(lines) > 1 else ""
-    return Section(path, "\n".join(lines.values()), Metadata(metadata), header, tuple(lines))
+    """Return numbered rows of cells as lines; blank rows are dropped."""
+    lines = {n: " | ".join(" ".join(str(cell).split()) for cell in row) for n, row in rows}
+    lines = {number: line for number, line in lines.items() if line.strip(" |")}
+    return Section(path, "\n".join(lines.values()), Metadata(metadata), tuple(lines))
 
 
 # --- HTML and mail
@@ -334,8 +332,8 @@ def _cells(row: Iterable[Any]) -> list[Any]:
 
 
 def _pdf(data: bytes) -> Document:
-    outline, scanned, empty = _Outline(), [], []
-    has_scans = scans.is_installed()
+    outline, notes, scanned, empty = _Outline(), list[str](), list[int](), list[int]()
+    has_scans, tables = scans.is_installed(), dict[int, list[Any]]()
     with require("pypdfium2", "files").PdfDocument(data) as pdf:
         created = re.match(r"D:(\d{4})(\d\d)(\d\d)", pdf.get_metadata_value("CreationDate") or "")
         metadata = {
@@ -347,25 +345,26 @@ def _pdf(data: bytes) -> Document:
         for mark in pdf.get_toc():
             if destination := mark.get_dest():
                 bookmarks[destination.get_index()].append(mark)
-        tables = scans.find_tables(data) if has_scans else {}
+        try:
+            tables = scans.find_tables(data) if has_scans else {}
+        except Exception as error:  # noqa: BLE001 - parsers raise anything; the text can be read
+            notes.append(f"tables not found ({type(error).__name__})")
         for number, page in enumerate(pdf, start=1):
             for mark in bookmarks[number - 1]:
                 outline.enter(mark.level + 1, mark.get_title())
-            parts = list(scans.page_parts(page, tables.get(number, [])))
+            parts = [*scans.page_parts(page, tables.get(number, []))]
             if not parts:
-                parts = list(scans.page_parts(*scans.read_scan(page))) if has_scans else []
+                parts = [*scans.page_parts(*scans.read_scan(page))] if has_scans else []
                 (scanned if parts else empty).append(number)
             for part in parts:
                 if isinstance(part, str):
                     outline.add(part, page=number)
                 else:
-                    place = {"page": number, "table": part.number}
-                    outline.sections.append(_table(enumerate(part.rows, 1), outline.path, **place))
-    notes = []
+                    outline.add_table(part, page=number)
     if scanned:
         notes.append(f"read by OCR: page {listed(scanned)}")
     if empty:
-        remedy = "" if has_scans else f" (scanned? for OCR, {install(scans.EXTRA)})"
+        remedy = "" if has_scans else f" (scanned? for OCR: {install(scans.EXTRA)})"
         notes.append(f"no text on page {listed(empty)}{remedy}")
     return Document(outline.sections, metadata, tuple(notes), not empty)
 
@@ -659,7 +658,9 @@ class DocumentReader:
             return read_document(name, data)
         if self._process is None:
             self._process = LineProcess("from ga_dspy.retrieval.documents import serve; serve()")
-        process, seconds = self._process.process, SECONDS + PER_MEGABYTE * len(data) / 1e6
+        is_scan = name.lower().endswith(".pdf") and scans.is_installed()
+        per_megabyte = PER_MEGABYTE * (10 if is_scan else 1)  # a page of 30 kB may take 3 s
+        process, seconds = self._process.process, SECONDS + per_megabyte * len(data) / 1e6
         limit = Timer(seconds, process.kill)
         limit.daemon = True
         limit.start()

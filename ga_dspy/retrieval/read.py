@@ -74,7 +74,7 @@ def gather(sections: Sequence[Section], cutting: Cutting = _DEFAULT) -> list[Sec
     r"""Join neighbouring short sections, up to `chunk_tokens`, under the headings they share.
 
     The other headings of joined sections go into the text, above theirs. Pages, slides and sheets
-    are not joined, so that each passage has its own.
+    are not joined, nor are two tables, so that each passage has its own.
 
     >>> parts = [Section(("Guide", "Install"), "Run pip."), Section(("Guide", "Use"), "Call it.")]
     >>> [(joined.title, joined.text) for joined in gather(parts)]
@@ -97,7 +97,7 @@ def _can_join(group: Sequence[Section], section: Section) -> bool:
     def place(one: Section) -> object:
         return {k: v for k, v in one.metadata.items() if k not in ("heading", "table")}
 
-    if "page" in section.metadata or "sheet" in section.metadata:
+    if section.rows and any(one.rows for one in group):
         return False
     return place(group[-1]) == place(section) and bool(_shared_path([*group, section]))
 
@@ -108,39 +108,44 @@ def _shared_path(group: Sequence[Section]) -> tuple[str, ...]:
 
 def _joined(group: Sequence[Section]) -> Section:
     path, parts, above = _shared_path(group), [], ""
+    metadata = dict(group[0].metadata)
     for section in group:
         heading = " > ".join(section.path[len(path) :])
         parts.append(f"{heading}\n{section.text}" if heading not in ("", above) else section.text)
         above = heading
-    metadata = dict(group[0].metadata)
-    metadata.pop("table", None)
+        if section.rows:
+            metadata |= {"table": section.metadata.get("table"), "rows": _span(section.rows)}
     joined = Section(path, "\n\n".join(parts))
     if "heading" in metadata:
         metadata["heading"] = joined.title
     return joined._replace(metadata=Metadata(metadata))
 
 
+def _span(rows: Sequence[int]) -> str:
+    return f"{rows[0]}-{rows[-1]}" if len(rows) > 1 else str(rows[0])
+
+
 def _pieces(section: Section, cutting: Cutting) -> list[Section]:
     most, overlap = cutting
     room = max(most - estimate_tokens(section.title), most // 2)
-    header, body = f"{section.header}\n", section.text
-    size = estimate_tokens(header)
-    if section.header and estimate_tokens(body) > room > 2 * size:
-        body, room = body.removeprefix(header), room - size  # repeated above each piece
-    else:
-        header = ""
+    header, body, rows = "", section.text, section.rows
+    if len(rows) > 1:
+        first, _, others = body.partition("\n")
+        size = estimate_tokens(first)
+        if estimate_tokens(others) > room > 2 * size:  # repeated above each piece
+            header, body, rows, room = f"{first}\n", others, rows[1:], room - size
     texts = chunk_text(body, Cutting(room, min(overlap, room // 2)))
-    pieces = [section._replace(text=header + text) for text in texts]
-    if len(section.rows) != section.text.count("\n") + 1:  # no table, or changed by redaction
-        return pieces
-    rows, line, at = section.rows[-1 - body.count("\n") :], 0, 0
-    for number, text in enumerate(texts):
-        start = body.index(text, at)
-        line, at = line + body.count("\n", at, start), start
-        first, last = rows[line], rows[line + text.count("\n")]
-        place = {"rows": f"{first}-{last}" if first < last else str(first)}
-        metadata = Metadata({**section.metadata, **place})
-        pieces[number] = pieces[number]._replace(metadata=metadata)
+    pieces, at, line = [], 0, 0
+    is_table = len(rows) == body.count("\n") + 1  # redaction may change the lines
+    for text in texts:
+        metadata = dict(section.metadata)
+        if is_table:
+            start = body.index(text, at)
+            line, at = line + body.count("\n", at, start), start
+            metadata["rows"] = _span(rows[line : line + text.count("\n") + 1])
+        elif len(texts) > 1:  # which of them has the table?
+            metadata = {k: v for k, v in metadata.items() if k not in ("table", "rows")}
+        pieces.append(section._replace(text=header + text, metadata=Metadata(metadata)))
     return pieces
 
 
@@ -380,8 +385,9 @@ def read_files(
     folder names, links, virtual environments and stored indexes are left out. A file that cannot
     be read is reported, and the others are read.
 
-    The metadata of a passage are its `source` (the file), `page`, `slide` or `sheet`, `heading`,
-    the properties of the document (title, author, date, tags), and the other columns of a row.
+    The metadata of a passage are its `source` (the file), `page`, `slide` or `sheet`, the `table`
+    and the `rows` of it, `heading`, the properties of the document (title, author, date, tags), and
+    the other columns of a row.
 
     Args:
         paths: As in `read_passages`.
@@ -568,7 +574,7 @@ def read_passages(
         paths: A dataset file in its official format (HotpotQA, 2WikiMultiHopQA, MuSiQue), a
             .json, .jsonl, .csv, .tsv or .parquet file with a text and maybe `title` and `id`, a
             document (.txt, .md, .html, .rst, .eml and more; .pdf, .docx, .pptx and .xlsx with the
-            extra `files`), a folder of all these, or several.
+            extra `files`, scanned pages with `scans`), a folder of all these, or several.
         chunk_tokens: The maximum tokens of a passage, its title included; 400 by default.
         overlap: Tokens that a piece of a text shares with the one before.
         strict: Stop at the first file that cannot be read completely.

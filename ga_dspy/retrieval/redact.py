@@ -93,10 +93,8 @@ class Redactor:
         )
 
     def _section(self, section: Section) -> Section:
-        text = self(section.text)
-        header = text.partition("\n")[0] if section.header else ""
         path, metadata = tuple(map(self, section.path)), self.metadata(section.metadata)
-        return section._replace(path=path, text=text, metadata=metadata, header=header)
+        return section._replace(path=path, text=self(section.text), metadata=metadata)
 
     def _row(self, row: Row) -> Row:
         title, text = self(row.title), self(row.text)
