@@ -82,8 +82,8 @@ def test_a_page_that_was_scanned_upside_down_or_sideways_is_turned(
     turn: int, tmp_path: Path
 ) -> None:
     path = scan(tmp_path / "scan.pdf", scanned(ROWS, turn))
-    (passage,) = read_files(path).passages
-    assert TABLE in passage.text
+    sections = read_document(path.name, path.read_bytes()).sections
+    assert [section.text for section in sections] == [BEFORE, TABLE, AFTER]
 
 
 @needs_extra
