@@ -119,7 +119,7 @@ def test_no_file_and_no_log_of_an_index_holds_what_was_redacted(
     bridge = index.get("bridge.md")
     assert bridge.source == "bridge.md"
     assert bridge.metadata["contacts"] == ("[contact]", "[contact]")
-    tables = [passage.text for passage in index if passage.source == "table.csv"]
+    tables = [p.text for p in index if p.metadata.get("source") == "table.csv"]
     assert len(tables) > 1
     assert all(text.startswith("Name of [name] | Mail | Number\n") for text in tables)
     changes = index.sync(read_files([docs, extra], redact=redact))
