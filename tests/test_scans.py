@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from test_documents import docx, pdf
 
-from ga_dspy.retrieval import read_files, scans
+from ga_dspy.errors import require
+from ga_dspy.retrieval import Index, documents, read_files, scans
 from ga_dspy.retrieval.documents import read_document
+from ga_dspy.retrieval.read import Sources
 
 needs_extra = pytest.mark.skipif(
     not scans.is_installed(), reason="needs the extra `scans`: pip install -e '.[scans]'"
@@ -63,6 +65,29 @@ def test_without_the_extra_a_scan_is_named_with_its_pages_and_what_to_install(
     (note,) = document.notes
     assert not document.whole and [s.text for s in document.sections] == ["Text."]
     assert note.startswith("no text on page 1, 3 (scanned?") and "'.[scans]'" in note
+
+
+def test_a_sync_reads_scanned_pages_once_the_extra_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.pdf").write_bytes(pdf("", "Text."))
+    monkeypatch.setattr(documents, "is_cheap", lambda *_: True)
+    monkeypatch.setattr(scans, "is_installed", lambda: False)
+    sources = Sources().with_paths(tmp_path, [tmp_path / "docs"])
+    before = sources.read(tmp_path)
+    index = Index.from_passages(before.passages)
+    sources = sources.model_copy(update={"files": before.files})
+
+    read = require("pypdfium2", "files").PdfDocument(pdf("Scanned."))[0]
+    monkeypatch.setattr(scans, "is_installed", lambda: True)
+    monkeypatch.setattr(scans, "find_tables", lambda _: {})
+    monkeypatch.setattr(scans, "read_scan", lambda _: (read, []))
+    found = sources.read(tmp_path, index)
+    assert [p.text for p in before.passages] == ["Text."]
+    assert [(p.text, p.source) for p in found.passages] == [
+        ("Scanned.", "a.pdf, p. 1"), ("Text.", "a.pdf, p. 2"),
+    ]  # fmt: skip
 
 
 @needs_extra
