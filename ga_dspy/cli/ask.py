@@ -51,8 +51,8 @@ HOPS = (
 )
 _RECORDED = (
     "The LM's replies are recorded, one for each prompt; searching, parsing the replies, grounding "
-    "and the graph run now. With so small an LM no difference is significant; a frontier LM's "
-    "scores are in docs/results/frontier.md."
+    "and the graph run now. Searching beats memory; with so small an LM the graph adds nothing "
+    "significant. A frontier LM's scores are in docs/results/frontier.md."
 )
 _SMOKE = (
     "A small extractive LM answers here, which copies spans and hardly plans. This shows that "
