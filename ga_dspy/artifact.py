@@ -17,6 +17,7 @@ import inspect
 import json
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -459,7 +460,7 @@ def load(
         retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
         lms: LMs of predictors, by the predictor's name. A predictor that was saved with an LM of
             its own and gets none here uses the configured LM, with a warning; pass None to use it
-            without one.
+            without one. Another warning says if an LM is not the one it was compiled for.
         **overrides: Settings that replace saved ones, such as `k=10`, and arguments that are never
             saved, such as `count`.
 
@@ -472,14 +473,54 @@ def load(
     info, lms = show(source), lms or {}
     program = info.program(retriever, overrides)
     program.set_step_lms(lms)
-    for name, wanted in info.manifest.predictor_lms.items():
-        if name not in lms:
-            _log.warning(
-                "predictor %r was saved with an LM of its own (%s) and now uses the configured "
-                "one; pass load(…, lms={%r: dspy.LM(%r, …)}), or --lm %s=%s",
-                *(name, wanted, name, wanted, name, wanted),
-            )
+    unset = info.manifest.predictor_lms.keys() - lms.keys()
+    for name in sorted(unset):
+        wanted = info.manifest.predictor_lms[name]
+        _log.warning(
+            "predictor %r was saved with an LM of its own (%s) and now uses the configured "
+            "one; pass load(…, lms={%r: dspy.LM(%r, …)}), or --lm %s=%s",
+            *(name, wanted, name, wanted, name, wanted),
+        )
+    quiet = unset | {name for name, lm in lms.items() if lm is None}
+    others = _other_lms(info, program, quiet)
+    saved = {**overrides, **info.manifest.settings}
+    if not others or dump(build(info.manifest.program, saved, nothing)) == info.predictors:
+        return program  # prompts as the program ships are for any LM
+    for (lm, wanted), names in others.items():
+        _log.warning(
+            "%s asks %s (%s); expected %s, the LM that its instructions and demos were compiled "
+            "for; pass --lm %s, or compile again: ga-dspy compile … --lm %s --out DIR",
+            *(source, lm, ", ".join(names), wanted, wanted, lm),
+        )
     return program
+
+
+def _other_lms(
+    info: ArtifactInfo, program: MultiHopProgram, quiet: Collection[str]
+) -> dict[tuple[str, str], list[str]]:
+    """Return the predictors that ask another LM than they were compiled for, by both LMs' names.
+
+    The `quiet` ones are left out. Names are compared by their letters and digits after the last
+    "/": behind different servers `openai/qwen2.5-coder-1.5b` and `ollama_chat/qwen2.5-coder:1.5b`
+    are one LM. One whose name says more, such as its quantisation, counts as another.
+    """
+    manifest, asked = info.manifest, program.lm_names()
+    others = defaultdict[tuple[str, str], list[str]](list)
+    for name in info.predictors:
+        lm = asked.get(name.partition(".")[0])
+        wanted = manifest.predictor_lms.get(name) or manifest.lms.get("task")
+        if lm and wanted and name not in quiet and _letters(lm) != _letters(wanted):
+            others[lm, wanted].append(name)
+    return others
+
+
+def _letters(lm: str) -> str:
+    """Return the letters and digits of an LM's name.
+
+    >>> _letters("ollama_chat/qwen2.5-coder:1.5b")
+    'qwen25coder15b'
+    """
+    return "".join(filter(str.isalnum, lm.rpartition("/")[2].casefold()))
 
 
 def show(source: Path | str) -> ArtifactInfo:
@@ -517,20 +558,6 @@ def verify(source: Path | str) -> str:
     except ArtifactError as error:
         return str(error)
     return ""
-
-
-def compiled_for(info: ArtifactInfo) -> dict[str, str]:
-    """Return the LM that each predictor's prompt was compiled for, by predictor.
-
-    Empty if nothing is known, or if the prompts are those of the program as it ships.
-
-    Raises:
-        ArtifactError: The manifest does not fit the program.
-    """
-    manifest, task = info.manifest, info.manifest.lms.get("task")
-    if task is None or dump(build(manifest.program, manifest.settings, nothing)) == info.predictors:
-        return {}
-    return {**dict.fromkeys(info.predictors, task), **manifest.predictor_lms}
 
 
 def nothing(query: str, k: int) -> list[Passage]:
@@ -616,11 +643,8 @@ def save(
 
 
 def _cannot_save(what: str, remedy: str) -> ArtifactError:
-    return ArtifactError(
-        f"{what} cannot be saved",
-        expected="a program that JSON can hold and that loads as the same one",
-        remedy=remedy,
-    )
+    expected = "a program that JSON can hold and that loads as the same one"
+    return ArtifactError(f"{what} cannot be saved", expected=expected, remedy=remedy)
 
 
 def _state_file(program: MultiHopProgram) -> bytes:

@@ -23,7 +23,6 @@ from unittest.mock import patch
 import dspy
 
 from ga_dspy import artifact
-from ga_dspy.cli.choices import read_pairs
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import GaDspyError
 from ga_dspy.eval import protocol_of, run
@@ -39,6 +38,7 @@ from ga_dspy.programs import GraphAnchor
 from ga_dspy.programs.calls import ask, drive
 from ga_dspy.programs.loop import name_outage
 from ga_dspy.programs.meter import Meter
+from ga_dspy.programs.settings import read_pairs
 from ga_dspy.retrieval import Index, read_passages, segments
 from ga_dspy.signatures import AnswerQuestion, GraphProposal, ReadAndJudge
 from ga_dspy.testing import asked_fields, scripted_lm

@@ -179,7 +179,7 @@ def test_verbose_adds_the_parts_of_an_error_and_its_cause(
     plain = command(*args, cwd=tmp_path).stderr.splitlines()
     first, *more = command(*args, "--verbose", cwd=tmp_path).stderr.splitlines()
     assert plain == [first]
-    assert more[:2] == ["  type: InputError", "  found: --set k=many"]
+    assert more[:2] == ["  type: InputError", "  found: setting k=many"]
     assert [line.split(":")[0] for line in more[2:]] == ["  expected", "  remedy", "  cause"]
     assert more[-1].startswith("  cause: ValidationError: ")
 

@@ -151,7 +151,7 @@ def test_outside_of_repository_and_home_only_the_working_directory_is_searched(
             "there is no method 'grph-anchor'. Expected one of closed-book",
         ),
         ('program = "grph-anchor"', "Did you mean graph-anchor?"),
-        ("[settings]\nmax_step = 2", "ga-dspy.toml: settings: max_step=2. Expected one of abstain"),
+        ("[settings]\nmax_step = 2", "ga-dspy.toml: setting max_step=2. Expected one of abstain"),
         ("[settings]\nmax_step = 2", "Did you mean max_steps?"),
         ("[settings]\nk = 0", "ga-dspy.toml: k is 0. Expected a whole number from 1"),
         ("index = ", "ga-dspy.toml: Invalid value (at end of document)"),

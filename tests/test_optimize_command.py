@@ -13,7 +13,7 @@ import pytest
 
 from ga_dspy import GraphAnchor, demo
 from ga_dspy.artifact import load
-from ga_dspy.cli.choices import choose_lms, read_pairs
+from ga_dspy.cli.choices import choose_lms
 from ga_dspy.cli.compile import Lines, compile_program, read_questions
 from ga_dspy.cli.console import Console, repeat, show_progress
 from ga_dspy.errors import InputError
@@ -21,6 +21,7 @@ from ga_dspy.lm.budget import Spent
 from ga_dspy.optimize import Candidate, Caps, Estimate, Outcome
 from ga_dspy.optimize.compilation import check_sets
 from ga_dspy.optimize.tracking import Tracked
+from ga_dspy.programs.settings import read_pairs
 from ga_dspy.retrieval import Index
 
 COST = Estimate(questions=10, calls=100, tokens=1000, money=None)

@@ -15,7 +15,7 @@ from endpoint import Behaviour, Endpoint
 
 from ga_dspy import GraphAnchor, Index, demo
 from ga_dspy.artifact import load, save, show
-from ga_dspy.cli.choices import choose_lms, choose_program
+from ga_dspy.cli.choices import choose_lms
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval import ProtocolMismatch, Report, load_report, protocol_of, run
 from ga_dspy.eval import load as load_questions
@@ -175,7 +175,9 @@ def compiled(folder: Path, **steps: str) -> Path:
 
 def warned(artifact: Path, caplog: pytest.LogCaptureFixture, *names: str) -> list[str]:
     caplog.clear()
-    choose_program("", str(artifact), lambda query, k: [], choose_lms(names, None, None))
+    lms = choose_lms(names, None, None)
+    with dspy.context(lm=lms.lm):
+        load(artifact, retriever=lambda query, k: [], lms=lms.steps)
     return [record.getMessage() for record in caplog.records]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -13,28 +12,27 @@ from dataclasses import dataclass, is_dataclass
 from functools import partial, update_wrapper
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 import dspy
 from dspy.adapters.baml_adapter import BAMLAdapter
-from pydantic import TypeAdapter, ValidationError
 from typer import Option
 
 import ga_dspy
 from ga_dspy import artifact as artifacts
 from ga_dspy.cluster import on_ray
-from ga_dspy.errors import InputError, nearest
+from ga_dspy.errors import InputError
 from ga_dspy.eval.methods import method
 from ga_dspy.graphrag import Access, GraphIndex, Schema
 from ga_dspy.lm.endpoints import EMBEDDED, default_timeout
 from ga_dspy.programs import MultiHopProgram
+from ga_dspy.programs.settings import read_pairs, typed_settings
 from ga_dspy.retrieval import Index, Where
 from ga_dspy.secrets import check_addresses, without_password
 from ga_dspy.testing import recorded_lm
 
 VERBOSE: Final = "--verbose"
 """The option of all commands after which an error is printed in full."""
-_log = logging.getLogger(__name__)
 Corpus = TypeVar("Corpus", Index, GraphIndex)
 _of_lm = partial(Option, rich_help_panel="LM")
 _of_program = partial(Option, rich_help_panel="Program")
@@ -122,7 +120,7 @@ class LMOptions:
         """Yield the LMs; messages about retries of their calls go to stderr."""
         if self.no_cache:
             dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
-        lm_set = read_pairs(self.lm_set, "--lm-set")
+        lm_set = read_pairs(self.lm_set or (), "--lm-set")
         models = choose_lms(self.lm, self.api_base, self.timeout, lm_set)
         log, handler = logging.getLogger("ga_dspy"), logging.StreamHandler(sys.stderr)
         log.addHandler(handler)
@@ -410,64 +408,18 @@ def choose_corpus(
     return opened.for_caller(Access(labels=frozenset(labels))) if labels else opened
 
 
-def read_pairs(pairs: Sequence[str] | None, option: str) -> dict[str, Any]:
-    """Parse texts of the form `name=value`; a value that is not JSON is a string.
-
-    Raises:
-        InputError: A text has no "=".
-
-    >>> read_pairs(["demos=3", "strategy=demos -> demos"], "--set")
-    {'demos': 3, 'strategy': 'demos -> demos'}
-    """
-    found: dict[str, Any] = {}
-    for pair in pairs or ():
-        name, sign, value = (part.strip() for part in pair.partition("="))
-        if not sign:
-            raise InputError(f"{option} {pair}", expected="name=value", remedy="pass k=10")
-        try:
-            found[name] = json.loads(value)
-        except (ValueError, RecursionError):
-            found[name] = value
-    return found
-
-
 def choose_settings(
     pairs: Sequence[str] | None, *programs: type[MultiHopProgram]
 ) -> dict[str, Any]:
-    """Parse the `--set` options into settings of the programs, with their declared types.
+    """Parse the `--set` options into settings of the programs; `schema=FILE` is read.
 
     Raises:
         InputError: None of the programs has such a setting, or the value is invalid.
-
-    >>> choose_settings(["k=10", "abstain=None", "as_published=yes"], ga_dspy.GraphAnchor)
-    {'k': 10, 'abstain': None, 'as_published': True}
     """
-    found: dict[str, Any] = {}
-    types = {
-        name: (get_type_hints(kind)[name], one.metadata["doc"])
-        for kind in reversed(programs)
-        for name, one in kind.declared().items()
-        if one.metadata["saved"]
-    }
-    for name, value in read_pairs(pairs, "--set").items():
-        if name not in types:
-            raise InputError(
-                f"--set {name}={value}",
-                expected=f"one of {', '.join(sorted(types))}",
-                remedy=nearest(name, types) or "remove it, or choose a program that has it",
-            )
-        kind, doc = types[name]
-        try:
-            given = None if str(value).lower() in ("none", "null") else value
-            given = Schema.read(given) if name == "schema" and isinstance(given, str) else given
-            found[name] = TypeAdapter(kind).validate_python(given)
-        except ValidationError as error:
-            raise InputError(
-                f"--set {name}={value}",
-                expected=error.errors()[0]["msg"].lower().removeprefix("input should be "),
-                remedy=f"{name} is: {doc}",
-            ) from error
-    return found
+    given = read_pairs(pairs or ())
+    if isinstance(file := given.get("schema"), str):
+        given["schema"] = Schema.read(file)
+    return typed_settings(given, *programs)
 
 
 def program_class(program: str, artifact: str | None = None) -> type[MultiHopProgram]:
@@ -497,37 +449,4 @@ def choose_program(
         made.set_step_lms(steps)
     if lms:
         lms.check(made)
-        if artifact:
-            _warn_of_other_lms(artifact, made, lms)
     return made
-
-
-def _warn_of_other_lms(artifact: str, program: MultiHopProgram, lms: LMs) -> None:
-    """Warn where steps of a compiled program ask another LM than they were compiled for.
-
-    Names are compared by their letters and digits after the last "/": behind different servers
-    `openai/qwen2.5-coder-1.5b` and `ollama_chat/qwen2.5-coder:1.5b` are one LM. One whose name says
-    more, such as its quantisation, counts as another.
-    """
-    info = artifacts.show(artifact)
-    steps, own = dict[tuple[str, str], list[str]](), program.step_lms()
-    for step, wanted in artifacts.compiled_for(info).items():
-        asked = str(own.get(step, lms.lm).model)
-        warned = step in info.manifest.predictor_lms and step not in lms.steps  # by `load`
-        if not warned and _folded(asked) != _folded(wanted):
-            steps.setdefault((asked, wanted), []).append(step)
-    for (asked, wanted), named in steps.items():
-        _log.warning(
-            "%s asks %s (%s); expected %s, the LM that its instructions and demos were compiled "
-            "for; pass --lm %s, or compile again: ga-dspy compile … --lm %s --out DIR",
-            *(artifact, asked, ", ".join(named), wanted, wanted, asked),
-        )
-
-
-def _folded(lm: str) -> str:
-    """An LM's name for comparing.
-
-    >>> _folded("openai/qwen2.5-coder-1.5b") == _folded("ollama_chat/qwen2.5-coder:1.5b")
-    True
-    """
-    return "".join(filter(str.isalnum, lm.rpartition("/")[2].casefold()))

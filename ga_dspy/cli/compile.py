@@ -24,6 +24,7 @@ from ga_dspy.errors import InputError, install, need_package
 from ga_dspy.eval import load
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.optimize import RECIPES, Candidate, Caps, Estimate, Outcome, compile, recipe
+from ga_dspy.programs.settings import read_pairs
 from ga_dspy.storage import write_whole
 
 if TYPE_CHECKING:
@@ -86,8 +87,7 @@ def compile_program(
     kind = choices.program_class(program)
     own = [pair for pair in settings or () if pair.partition("=")[0].strip() in kind.declared()]
     others = [pair for pair in settings or () if pair not in own]
-    of_recipe = choices.read_pairs(others, "--set")
-    chosen = recipe(recipe_name, reflection=reflection is not None, **of_recipe)
+    chosen = recipe(recipe_name, reflection=reflection is not None, **read_pairs(others))
     of_program = choices.choose_settings(own, kind)
     given = choices.choose_program(program, None, corpus, models, **of_program)
     caps, asked = Caps(max_calls, max_tokens, max_money), (*models.all, reflection, prompt, teacher)

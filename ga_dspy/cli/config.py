@@ -29,6 +29,7 @@ from ga_dspy.errors import InputError, nearest
 from ga_dspy.eval.methods import method
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.programs import MultiHopProgram
+from ga_dspy.programs.settings import read_pairs
 from ga_dspy.secrets import secrets_in, secrets_of
 from ga_dspy.storage import write_whole
 
@@ -173,7 +174,7 @@ def _check_program(found: Mapping[str, Setting]) -> None:
         chosen = method(program.value)
         chosen.make(nothing, **choices.choose_settings(settings.value, chosen.program))
     except InputError as error:
-        wrong = f"{settings.source}: {error.found}".replace("--set", "settings:")
+        wrong = f"{settings.source}: {error.found}"
         raise InputError(wrong, expected=error.expected, remedy=error.remedy) from error
 
 
@@ -269,7 +270,7 @@ def init(
         if not given[name] and (name != "api_base" or given["lm"]):
             given[name] = Prompt.ask(question, console=console, default="", show_default=False)
     choices.choose_lms(_listed(given["lm"]), _listed(given["api_base"]))
-    own, checked = choices.read_pairs(settings, "--set"), dict[str, Setting]()
+    own, checked = read_pairs(settings or ()), dict[str, Setting]()
     values = {
         name: " ".join(value) if isinstance(value, list) else str(value)
         for name, value in given.items()

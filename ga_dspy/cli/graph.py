@@ -22,7 +22,6 @@ from ga_dspy.cli.choices import (
     LMs,
     Yes,
     choose_where,
-    read_pairs,
 )
 from ga_dspy.cli.console import Console, key_values, number, show_progress
 from ga_dspy.cli.index import Redaction, importable
@@ -39,6 +38,7 @@ from ga_dspy.graphrag.stored import SUMMARIES, GraphManifest, manifest_to_change
 from ga_dspy.graphrag.walk import central_nodes, find_named, paths_between
 from ga_dspy.lm.budget import Caps
 from ga_dspy.lm.endpoints import EMBEDDED
+from ga_dspy.programs.settings import read_pairs
 from ga_dspy.retrieval import Index
 from ga_dspy.storage import read_as, write_whole
 from ga_dspy.viewer import graph_page

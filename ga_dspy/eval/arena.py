@@ -208,12 +208,13 @@ def run_arena(
         for one in group:
             contestant = one.contestant
             needs_graph = graph is not None and contestant.needs_graph
-            program = contestant.make(graph if needs_graph else passages)
-            protocol = protocol_of(
-                program, examples, name=contestant.name, dataset=benchmark.dataset,
-                source=benchmark.data, lm=lm, score=score, limit=limit, judge=options.get("judge"),
-            )  # fmt: skip
             with dspy.context(lm=lm):
+                program = contestant.make(graph if needs_graph else passages)
+                protocol = protocol_of(
+                    program, examples, name=contestant.name, dataset=benchmark.dataset,
+                    source=benchmark.data, lm=lm, score=score, limit=limit,
+                    judge=options.get("judge"),
+                )  # fmt: skip
                 report = run(
                     program,
                     examples,

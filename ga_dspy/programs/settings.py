@@ -7,16 +7,18 @@ made from the declarations.
 from __future__ import annotations
 
 import inspect
+import json
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from types import NoneType
 from typing import Any, ClassVar, Literal, dataclass_transform
 
 import dspy
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, nearest
 
 LARGEST = 1_000_000
 """No whole number among the settings may be larger: a file from elsewhere may set them."""
@@ -120,6 +122,68 @@ class Configured(dspy.Module):
         saved = (name for name, one in self.declared().items() if one.metadata["saved"])
         values = {name: getattr(self, name) for name in saved}
         return {name: to_jsonable_python(value) for name, value in values.items()}
+
+
+def read_pairs(pairs: Iterable[str], option: str = "setting") -> dict[str, Any]:
+    """Parse texts of the form `name=value`; a value that is not JSON is a string.
+
+    Raises:
+        InputError: A text has no "=".
+
+    >>> read_pairs(["demos=3", "strategy=demos -> demos"])
+    {'demos': 3, 'strategy': 'demos -> demos'}
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, sign, value = (part.strip() for part in pair.partition("="))
+        if not sign:
+            raise InputError(f"{option} {pair}", expected="name=value", remedy="pass k=10")
+        try:
+            found[name] = json.loads(value)
+        except (ValueError, RecursionError):
+            found[name] = value
+    return found
+
+
+def typed_settings(values: Mapping[str, Any], *programs: type[Configured]) -> dict[str, Any]:
+    """Convert values, as texts and JSON have them, to the types that programs declare.
+
+    Args:
+        values: Settings by name; "none" and "null" stand for None.
+        programs: The classes; of settings with the same name, the first one's type counts.
+
+    Raises:
+        InputError: None of the programs has such a setting, or the value is invalid.
+
+    >>> from ga_dspy import GraphAnchor
+    >>> typed_settings({"k": "10", "abstain": "None", "as_published": "yes"}, GraphAnchor)
+    {'k': 10, 'abstain': None, 'as_published': True}
+    """
+    types = {
+        name: (typing.get_type_hints(kind)[name], one.metadata["doc"])
+        for kind in reversed(programs)
+        for name, one in kind.declared().items()
+        if one.metadata["saved"]
+    }
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in types:
+            raise InputError(
+                f"setting {name}={value}",
+                expected=f"one of {', '.join(sorted(types))}",
+                remedy=nearest(name, types) or "remove it, or choose a program that has it",
+            )
+        kind, doc = types[name]
+        try:
+            given = None if str(value).lower() in ("none", "null") else value
+            found[name] = TypeAdapter(kind).validate_python(given)
+        except ValidationError as error:
+            raise InputError(
+                f"setting {name}={value}",
+                expected=error.errors()[0]["msg"].lower().removeprefix("input should be "),
+                remedy=f"{name} is: {doc}",
+            ) from error
+    return found
 
 
 def listed_values(kind: Any) -> tuple[Any, ...]:
