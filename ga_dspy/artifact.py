@@ -27,7 +27,6 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeVar, get_t
 
 import dspy
 import pydantic
-from dspy.adapters.baml_adapter import BAMLAdapter
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import to_jsonable_python
 
@@ -36,7 +35,7 @@ from ga_dspy.errors import ArtifactError as ArtifactError
 from ga_dspy.errors import InputError, listed, need_package
 from ga_dspy.graphrag.program import GraphRAG
 from ga_dspy.lm import dspy_private
-from ga_dspy.lm.adapters import PlainAdapter, SchemaAdapter
+from ga_dspy.lm.adapters import ADAPTERS
 from ga_dspy.passage import Passage
 from ga_dspy.programs import IterativeProgram, MultiHopProgram
 from ga_dspy.secrets import SecretFound as SecretFound
@@ -354,12 +353,10 @@ def _misfit(found: str, expected: str) -> NoReturn:
 
 def rendered(program: MultiHopProgram) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Return what each predictor sends to an LM under each adapter, except the inputs."""
-    dspys = (dspy.ChatAdapter, dspy.JSONAdapter, dspy.XMLAdapter, BAMLAdapter)
-    adapters = (PlainAdapter, SchemaAdapter, *dspys)
     return {
         (name, kind.__name__): kind().format(predictor.signature, predictor.demos, {})
         for name, predictor in program.named_predictors()
-        for kind in adapters
+        for kind in ADAPTERS.values()
     }
 
 

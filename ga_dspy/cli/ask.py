@@ -33,7 +33,7 @@ from ga_dspy.cli.console import (
 )
 from ga_dspy.demo import DEMO_QUESTION, RECORDED, corpus, questions
 from ga_dspy.errors import InputError, RunAborted
-from ga_dspy.eval import Report
+from ga_dspy.eval import Report, load, run_program
 from ga_dspy.eval.methods import METHODS, method
 from ga_dspy.graphrag import estimate_build
 from ga_dspy.passage import replace_invalid
@@ -158,12 +158,14 @@ def replay(
     Raises:
         InputError: An answer changed, a prompt was not recorded, or a recorded reply was not used.
     """
-    lm, compiled = recorded_lm(folder / f"{name}.jsonl"), folder / name
+    lm, compiled, dev = recorded_lm(folder / f"{name}.jsonl"), folder / name, questions("dev")
     program = choose_program(name, str(compiled) if compiled.is_dir() else None, index)
-    options = runs.RunOptions(limit=len(answers))
-    report = runs.run_program(
-        console, program, name, "hotpotqa", questions("dev"), out, lm, options
-    )
+    about = {"name": name, "dataset": "hotpotqa", "source": dev, "limit": len(answers)}
+    with show_progress(console) as advance:
+        report = run_program(
+            program, load("hotpotqa", dev, limit=len(answers)), out=out, lm=lm, about=about,
+            progress=lambda now: advance(name, now.done, now.total, now),
+        )  # fmt: skip
     changed = sum(answers.get(result.id) != result.answer for result in report.results)
     script = lm.engine.script
     if changed or script.unused or script.unmatched:

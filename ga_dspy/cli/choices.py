@@ -12,10 +12,9 @@ from dataclasses import dataclass, is_dataclass
 from functools import partial, update_wrapper
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import dspy
-from dspy.adapters.baml_adapter import BAMLAdapter
 from typer import Option
 
 import ga_dspy
@@ -24,6 +23,7 @@ from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError
 from ga_dspy.eval.methods import method
 from ga_dspy.graphrag import Access, GraphIndex, Schema
+from ga_dspy.lm.adapters import ADAPTERS, AdapterName
 from ga_dspy.lm.endpoints import EMBEDDED, default_timeout
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.settings import read_pairs, typed_settings
@@ -38,15 +38,6 @@ _of_lm = partial(Option, rich_help_panel="LM")
 _of_program = partial(Option, rich_help_panel="Program")
 _of_corpus = partial(Option, rich_help_panel="Documents")
 
-AdapterName = Literal["plain", "schema", "chat", "json", "xml", "baml"]
-ADAPTERS: Final[dict[AdapterName, type[dspy.Adapter]]] = {
-    "plain": ga_dspy.PlainAdapter,
-    "schema": ga_dspy.SchemaAdapter,
-    "chat": dspy.ChatAdapter,
-    "json": dspy.JSONAdapter,
-    "xml": dspy.XMLAdapter,
-    "baml": BAMLAdapter,
-}
 _LM = (
     "Any DSPy model name; by default the embedded extractive LM. STEP=NAME sets the LM of one "
     "step, such as answer=openai/gpt-4.1; repeatable."
@@ -373,18 +364,6 @@ def _by_step(values: Sequence[str] | None, option: str) -> dict[str, str]:
             raise InputError(twice, expected="one", remedy="remove one, or name another step")
         found[step] = value
     return found
-
-
-def choose_judge(name: str | None, models: LMs) -> dspy.LM | None:
-    """Return the LM that judges answers, or None if none is named.
-
-    Raises:
-        InputError: It is the embedded LM, which cannot compare meanings.
-    """
-    if name == EMBEDDED:
-        remedy = "pass --judge openai/gpt-4.1-mini"
-        raise InputError(f"--judge {name}", expected="an LLM", remedy=remedy)
-    return models.named(name) if name else None
 
 
 def choose_corpus(

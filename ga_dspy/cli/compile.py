@@ -6,9 +6,10 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import dspy
 from rich.padding import Padding
@@ -16,20 +17,16 @@ from rich.text import Text
 from typer import Argument, Exit, Option
 
 from ga_dspy import artifact as artifacts
-from ga_dspy.cli import choices
+from ga_dspy.cli import choices, runs
 from ga_dspy.cli.choices import BatchOptions, LMs
 from ga_dspy.cli.console import Advance, Console, number, repeat, show_progress
-from ga_dspy.cli.runs import summary_table, trace
 from ga_dspy.errors import InputError, install, need_package
 from ga_dspy.eval import load
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.optimize import RECIPES, Candidate, Caps, Estimate, Outcome, compile, recipe
+from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.settings import read_pairs
 from ga_dspy.storage import write_whole
-
-if TYPE_CHECKING:
-    from ga_dspy.optimize.tracking import Tracked
-
 
 # --- compile
 
@@ -107,14 +104,10 @@ def compile_program(
     console.note_embedded_lm(*models.all)
     if not no_track:
         packed = {"index": index, "graph": graph} if pack_index else {}
-        if (tracked := _track(console, outcome, track, packed)) is None or not tracked.is_new:
-            return
         with dspy.context(lm=models.lm):
             made = artifacts.load(outcome.artifact, retriever=corpus, lms=models.steps)
-        trace(
-            console, made, outcome.after, questions.test or questions.validation, models.lm,
-            uri=tracked.uri, run_id=tracked.run_id,
-        )  # fmt: skip
+        measured = questions.test or questions.validation
+        _track(console, outcome, made, measured, models.lm, uri=track, **packed)
 
 
 class Questions(NamedTuple):
@@ -139,11 +132,8 @@ def read_questions(dataset: str, train: Path, validation: str, test: Path | None
         return Questions(learned, load(dataset, Path(validation)), tested, names)
     kept = len(learned) - int(validation)
     if not 0 < kept < len(learned):
-        raise InputError(
-            f"--validation {validation} of {len(learned)} train questions",
-            expected=f"a file, or a number from 1 to {len(learned) - 1}",
-            remedy="pass --validation FILE, or hold out fewer",
-        )
+        wrong = f"--validation {validation} of {len(learned)} train questions"
+        raise InputError(wrong, expected=f"a file, or a number from 1 to {len(learned) - 1}")
     names |= {"train": f"{train.name}[:{kept}]", "validation": f"{train.name}[{kept}:]"}
     return Questions(learned[:kept], learned[kept:], tested, names)
 
@@ -207,27 +197,22 @@ class Lines:
 
 
 def _track(
-    console: Console, outcome: Outcome, uri: str | None, packed: dict[str, Path | None]
-) -> Tracked | None:
-    """Log a compilation to MLflow; None where that failed."""
+    console: Console, outcome: Outcome, program: MultiHopProgram, examples: list[dspy.Example],
+    lm: dspy.BaseLM, **at: Any,
+) -> None:  # fmt: skip
+    """Log a compilation to MLflow, with traces of the program's worst questions."""
     if find_spec("mlflow") is None:
         console.print(f"not tracked: mlflow is not installed; run: {install('optimize')}")
-        return None
-    from ga_dspy.optimize.mlflow_store import TrackingFailed
+        return
     from ga_dspy.optimize.tracking import track_compilation
 
-    root = outcome.artifact.absolute().parent
-    try:
-        tracked = track_compilation(outcome, uri=uri, root=root, **packed)
-    except TrackingFailed as failure:
-        console.warn(f"not tracked: {failure}; the same command logs it, and pays no call twice")
-        return None
-    console.print(f"MLflow: {tracked.place}; {tracked.how_to_open}", soft_wrap=True)
-    return tracked
+    log = partial(track_compilation, outcome, root=outcome.artifact.absolute().parent, **at)
+    if tracked := runs.track(console, log, program, outcome.after, examples, lm):
+        console.print(f"MLflow: {tracked.place}; {tracked.how_to_open}", soft_wrap=True)
 
 
 def _summarise(console: Console, outcome: Outcome) -> None:
-    table = summary_table({"before": outcome.before, "after": outcome.after})
+    table = runs.summary_table({"before": outcome.before, "after": outcome.after})
     table.title = f"{outcome.recipe}: {outcome.basis}"
     console.print(table)
     if outcome.stopped:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,12 +21,13 @@ from ga_dspy.cli import choices
 from ga_dspy.cli.choices import Asking, BatchOptions, EvaluatingOptions, LMs
 from ga_dspy.cli.console import Console, columns, number, show_progress
 from ga_dspy.errors import InputError
-from ga_dspy.eval import Report, load, load_report, protocol_of, run
+from ga_dspy.eval import Report, load, load_report, run_program
 from ga_dspy.eval.arena import Benchmark, plan_runs, run_arena, select_methods
 from ga_dspy.eval.comparison import BASELINE, collect, write_report
 from ga_dspy.eval.methods import methods
 from ga_dspy.eval.report import usage_by_step
-from ga_dspy.programs import Usage
+from ga_dspy.lm.endpoints import EMBEDDED
+from ga_dspy.programs import MultiHopProgram, Usage
 from ga_dspy.programs.gaps import report_gaps
 from ga_dspy.secrets import without_password
 from ga_dspy.storage import write_whole
@@ -53,8 +55,16 @@ class RunOptions:
     retry_failed: Annotated[bool, Option("--retry-failed", help=_RETRY)] = False
     track: Annotated[str | None, Option(help=_TRACK)] = None
 
-    def for_run(self, judge: dspy.BaseLM | None = None) -> dict[str, Any]:
-        """Return those for `ga_dspy.eval.run`."""
+    def for_run(self, models: LMs) -> dict[str, Any]:
+        """Return those for `ga_dspy.eval.run`.
+
+        Raises:
+            InputError: The judge is the embedded LM, which cannot compare meanings.
+        """
+        if self.judge == EMBEDDED:
+            remedy = "pass --judge openai/gpt-4.1-mini"
+            raise InputError(f"--judge {self.judge}", expected="an LLM", remedy=remedy)
+        judge = models.named(self.judge) if self.judge else None
         return {"threads": self.threads, "retry_failures": self.retry_failed, "judge": judge}
 
 
@@ -75,19 +85,21 @@ def evaluate(
             --limit 100
     """
     console, name, models = Console(), asking.name, asking.models
-    judge = choices.choose_judge(options.judge, models)
-    report = run_program(
-        console, asking.program, name, dataset, data, out, models.lm, options, judge
-    )
+    examples = load(dataset, data, limit=options.limit)
+    with show_progress(console) as advance:
+        report = run_program(
+            asking.program, examples, out=out, lm=models.lm, **options.for_run(models),
+            about={"name": name, "dataset": dataset, "source": data, "limit": options.limit},
+            progress=lambda now: advance(name, now.done, now.total, now),
+        )  # fmt: skip
     console.note_embedded_lm(*models.all)
     console.print(summary_table({name: report}))
     console.print_first("failed", [f"{one.id}: {one.error}" for one in report.failed], style="red")
     lost = [f"{one.id}: {'; '.join(one.step_failures)}" for one in report.degraded]
     console.print_first("answered without a step", lost, style="yellow")
     if options.track:
-        asked = load(dataset, data, limit=options.limit)
-        tracked = _track(console, report, asking.program, asked, models.lm, options.track, out)
-        _show_tracked(console, [tracked])
+        log = partial(track_report, report, options.track, out)
+        _show_tracked(console, [track(console, log, asking.program, report, examples, models.lm)])
     console.print(f"\nwrote {out}/summary.json and predictions.jsonl")
     _finish(console, [report])
 
@@ -131,39 +143,41 @@ def _show_step_usage(console: Console, reports: Sequence[Report]) -> None:
         console.print_usage(step, lm, Usage.total(parts))
 
 
-def run_program(
-    console: Console, program: Any, name: str, dataset: str, data: Path, out: Path, lm: dspy.LM,
-    options: RunOptions, judge: dspy.LM | None = None,
-) -> Report:  # fmt: skip
-    """Run a program on the questions of a file, with a progress bar."""
-    examples = load(dataset, data, limit=options.limit)
-    protocol = protocol_of(
-        program, examples, name=name, dataset=dataset, source=data, lm=lm, limit=options.limit,
-        judge=judge,
-    )  # fmt: skip
-    with dspy.context(lm=lm), show_progress(console) as advance:
-        return run(
-            program, examples, out=out, protocol=protocol, **options.for_run(judge),
-            progress=lambda now: advance(name, now.done, now.total, now),
-        )  # fmt: skip
-
-
-def _track(
-    console: Console, report: Report, program: Any, examples: Sequence[dspy.Example], lm: dspy.LM,
-    uri: str, out: Path,
+def track(
+    console: Console, log: Callable[[], Tracked], program: MultiHopProgram, report: Report,
+    examples: Sequence[dspy.Example], lm: dspy.BaseLM,
 ) -> Tracked | None:  # fmt: skip
-    """Log a run to MLflow; if it is new there, with traces of the worst questions."""
+    """Log a run to MLflow; if it is new there, ask the worst questions again, traced.
+
+    Args:
+        console: Where to print what failed.
+        log: Logs the run.
+        program: The program that was run.
+        report: Its answers.
+        examples: The questions.
+        lm: The LM to ask.
+    """
     from ga_dspy.optimize.mlflow_store import TrackingFailed
+    from ga_dspy.tracing import trace_questions, worst
+
+    logged = None
+    try:
+        logged = log()
+        if logged.is_new:
+            with dspy.context(lm=lm):
+                asked = worst(report, examples, TRACED)
+                trace_questions(program, asked, report, uri=logged.uri, run_id=logged.run_id)
+    except TrackingFailed as failure:
+        again = "" if logged else "; the same command logs it, and pays no call twice"
+        console.warn(f"{'no traces' if logged else 'not tracked'}: {failure}{again}")
+    return logged
+
+
+def track_report(report: Report, store: str, out: Path) -> Tracked:
+    """Log a run to an MLflow store; what a local store does not hold goes beside the run."""
     from ga_dspy.optimize.tracking import track_evaluation
 
-    try:
-        logged = track_evaluation(report, uri=uri, root=out.absolute().parent)
-    except TrackingFailed as failure:
-        console.warn(f"not tracked: {failure}; the same command logs it, and asks nothing again")
-        return None
-    if logged.is_new:
-        trace(console, program, report, examples, lm, uri=logged.uri, run_id=logged.run_id)
-    return logged
+    return track_evaluation(report, uri=store, root=out.absolute().parent)
 
 
 def _show_tracked(console: Console, tracked: Sequence[Tracked | None]) -> None:
@@ -173,21 +187,6 @@ def _show_tracked(console: Console, tracked: Sequence[Tracked | None]) -> None:
         known = f", {len(logged) - new} already there" if new < len(logged) else ""
         place = without_password(logged[-1].uri)
         console.print(f"MLflow: {number(new, 'new run')}{known} in {place}", soft_wrap=True)
-
-
-def trace(
-    console: Console, program: Any, report: Report, examples: Sequence[dspy.Example],
-    lm: dspy.BaseLM, **at: Any,
-) -> None:  # fmt: skip
-    """Ask the worst questions again, traced into an MLflow store, at the cost of more calls."""
-    from ga_dspy.optimize.mlflow_store import TrackingFailed
-    from ga_dspy.tracing import trace_questions, worst
-
-    try:
-        with dspy.context(lm=lm):
-            trace_questions(program, worst(report, examples, TRACED), report, **at)
-    except TrackingFailed as failure:
-        console.warn(f"no traces: {failure}")
 
 
 _SUMMARY_COLUMNS = {
@@ -258,10 +257,9 @@ def arena(
     reports = defaultdict[Benchmark, dict[str, Report]](dict)
     tracked: list[Tracked | None] = []
     store = options.track
-    judge = choices.choose_judge(options.judge, models)
     with show_progress(console) as advance:
         for one, report, program in run_arena(
-            planned, lm=models.lm, limit=options.limit, **options.for_run(judge),
+            planned, lm=models.lm, limit=options.limit, **options.for_run(models),
             progress=lambda one, now: advance(one.name, now.done, now.total, now),
         ):  # fmt: skip
             lost = {"failed": len(report.failed), "degraded": len(report.degraded)}
@@ -272,7 +270,8 @@ def arena(
             reports[one.benchmark][one.contestant.folder] = report
             if store:
                 asked = load(one.benchmark.dataset, one.benchmark.data, limit=options.limit)
-                tracked.append(_track(console, report, program, asked, models.lm, store, out))
+                log = partial(track_report, report, store, out)
+                tracked.append(track(console, log, program, report, asked, models.lm))
                 # All runs go to one store: the local one if the other failed, none if both did.
                 store = tracked[-1].uri if tracked[-1] else None
     for by_name in reports.values():

@@ -24,6 +24,7 @@ from ga_dspy.eval.result import Result as Result
 from ga_dspy.eval.run import Judge as Judge
 from ga_dspy.eval.run import RunProgress as RunProgress
 from ga_dspy.eval.run import run as run
+from ga_dspy.eval.run import run_program as run_program
 from ga_dspy.eval.scores import exact_match as exact_match
 from ga_dspy.eval.scores import f1 as f1
 from ga_dspy.eval.scores import normalise as normalise

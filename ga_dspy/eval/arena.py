@@ -16,9 +16,8 @@ from ga_dspy.artifact import nothing, show
 from ga_dspy.errors import InputError, check_names
 from ga_dspy.eval.datasets import load
 from ga_dspy.eval.methods import Method, methods
-from ga_dspy.eval.protocol import ScoreVariant, protocol_of
 from ga_dspy.eval.report import Report
-from ga_dspy.eval.run import RunProgress, run
+from ga_dspy.eval.run import RunProgress, run_program
 from ga_dspy.graphrag import GraphIndex, GraphRAG
 from ga_dspy.programs import ClosedBook, MultiHopProgram
 from ga_dspy.programs.program import unknown_step
@@ -179,8 +178,6 @@ def run_arena(
     *,
     lm: dspy.LM,
     limit: int | None = None,
-    score: ScoreVariant = "official",
-    threads: int = 1,
     progress: Callable[[PlannedRun, RunProgress], None] | None = None,
     **options: Any,
 ) -> Iterator[tuple[PlannedRun, Report, MultiHopProgram]]:
@@ -192,8 +189,6 @@ def run_arena(
         planned: From `plan_runs`.
         lm: The LM of all runs.
         limit: Ask only the first questions of each file.
-        score: Which F1 counts.
-        threads: Questions to ask in parallel.
         progress: Called before and after every question.
         options: More options of `ga_dspy.eval.run`.
 
@@ -210,20 +205,16 @@ def run_arena(
             needs_graph = graph is not None and contestant.needs_graph
             with dspy.context(lm=lm):
                 program = contestant.make(graph if needs_graph else passages)
-                protocol = protocol_of(
-                    program, examples, name=contestant.name, dataset=benchmark.dataset,
-                    source=benchmark.data, lm=lm, score=score, limit=limit,
-                    judge=options.get("judge"),
-                )  # fmt: skip
-                report = run(
-                    program,
-                    examples,
-                    out=one.out,
-                    protocol=protocol,
-                    threads=threads,
-                    progress=partial(progress, one) if progress else None,
-                    **options,
-                )
+            asked = {"dataset": benchmark.dataset, "source": benchmark.data, "limit": limit}
+            report = run_program(
+                program,
+                examples,
+                out=one.out,
+                lm=lm,
+                about={"name": contestant.name, **asked},
+                progress=partial(progress, one) if progress else None,
+                **options,
+            )
             yield one, report, program
 
 

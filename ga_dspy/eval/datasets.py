@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, get_args
 import dspy
 
 from ga_dspy.errors import InputError, listed
+from ga_dspy.passage import replace_invalid
 
 DatasetName = Literal["hotpotqa", "musique", "2wikimultihopqa", "bamboogle", "qa"]
 _BARE: Final = ("bamboogle", "qa")
@@ -183,8 +184,7 @@ def _text(value: object) -> str:
     """Return a stripped string, or a number as text (some files have unquoted years); else ""."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    # A lone surrogate, which JSON allows, could be neither stored nor printed.
-    return value.strip().encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+    return replace_invalid(value.strip()) if isinstance(value, str) else ""
 
 
 def _unique(texts: Iterable[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from ga_dspy.eval.scores import Triple
 from ga_dspy.graph import KnowledgeGraph, linearise
 from ga_dspy.grounding import Dropped
 from ga_dspy.lm.failures import is_transient
-from ga_dspy.passage import Passage
+from ga_dspy.passage import Passage, replace_invalid
 from ga_dspy.programs import EvidenceLink, Step, Usage
 from ga_dspy.secrets import withheld
 from ga_dspy.storage import Journal
@@ -184,7 +184,7 @@ class Result(BaseModel):
         known = {passage.id: passage for passage in (*passages, *(found("quoted") or ()))}
         return cls(
             **_question_fields(example),
-            answer=_storable(answer),
+            answer=replace_invalid(answer),
             passages=passages,
             facts=tuple(sorted(scores.facts_of(quotes, dict(example.get("paragraphs") or ())))),
             triples=_triples(graph.relations),
@@ -198,15 +198,15 @@ class Result(BaseModel):
             supported=(found("supported") or False) if "supported" in prediction else None,
             evidence=_as_json(evidence),
             trace=_trace(steps, passages, accepted_answers(example)),
-            step_failures=tuple(_storable(str(failure)) for failure in found("failures") or ()),
+            step_failures=tuple(map(replace_invalid, map(str, found("failures") or ()))),
             may_pass=bool(found("may_pass")),
         )
 
     @classmethod
     def from_failure(cls, example: dspy.Example, error: Exception) -> Result:
         """Return the result of a question for which the program raised an error."""
-        text = withheld(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR]
-        return cls(**_question_fields(example), error=_storable(text), may_pass=is_transient(error))
+        text = replace_invalid(withheld(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR])
+        return cls(**_question_fields(example), error=text, may_pass=is_transient(error))
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -302,8 +302,9 @@ _SAME = {"query", "reformulated", "judgement", "candidate", "rule", "failure"}
 
 
 def _cut(dropped: Dropped) -> Dropped:
-    item, reason = (_storable(text[:_LONGEST_DROPPED]) for text in (dropped.item, dropped.reason))
-    return dropped.model_copy(update={"item": item, "reason": reason})
+    item, reason = (text[:_LONGEST_DROPPED] for text in (dropped.item, dropped.reason))
+    texts = {"item": replace_invalid(item), "reason": replace_invalid(reason)}
+    return dropped.model_copy(update=texts)
 
 
 def _passage(found: Any) -> Passage:
@@ -322,14 +323,9 @@ def _count(value: Any) -> Any:
     return len(value) if isinstance(value, Sized) else value
 
 
-def _storable(text: str) -> str:
-    # Models emit lone surrogates (JSON can spell them); UTF-8 has none.
-    return text.encode("utf-8", "replace").decode()
-
-
 def _as_json(value: object) -> Any:
     plain = to_jsonable_python(value, inf_nan_mode="null", fallback=str)
-    return json.loads(_storable(json.dumps(plain, ensure_ascii=False)))
+    return json.loads(replace_invalid(json.dumps(plain, ensure_ascii=False)))
 
 
 # --- The journal of a run: one committed row per question, so that a killed run can resume.

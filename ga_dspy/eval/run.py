@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import dspy
 
 from ga_dspy.cluster import map_parallel, on_cluster
 from ga_dspy.errors import InputError, RunAborted
-from ga_dspy.eval.protocol import Protocol, questions_digest
+from ga_dspy.eval.protocol import Protocol, protocol_of, questions_digest
 from ga_dspy.eval.report import CALLS, JOURNAL, Report
 from ga_dspy.eval.result import Judged, Result, RunJournal, accepted_answers
 from ga_dspy.lm.failures import causes
@@ -152,6 +152,32 @@ def run(
         report = Report(protocol, tuple(journal.results().values()))
     report.write(out)
     return report
+
+
+def run_program(
+    program: MultiHopProgram,
+    examples: Sequence[dspy.Example],
+    *,
+    out: Path,
+    lm: dspy.BaseLM,
+    judge: dspy.BaseLM | None = None,
+    about: Mapping[str, Any],
+    **options: Any,
+) -> Report:
+    """Run a program with an LM, under the protocol of both.
+
+    Args:
+        program: The program.
+        examples: Questions from `load`.
+        out: Folder of the run.
+        lm: The LM.
+        judge: The LM that judges the answers.
+        about: `name`, `dataset`, `source` and more, as in `protocol_of`.
+        options: More options of `run`.
+    """
+    with dspy.context(lm=lm):
+        protocol = protocol_of(program, examples, lm=lm, judge=judge, **about)
+        return run(program, examples, out=out, protocol=protocol, judge=judge, **options)
 
 
 def _ask(program: Callable[..., object], asked: tuple[int, dspy.Example]) -> tuple[int, Result]:

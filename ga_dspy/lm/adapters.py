@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Final, Literal, get_args, get_origin
 
 import dspy
+from dspy.adapters.baml_adapter import BAMLAdapter
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
@@ -284,3 +285,15 @@ def _strict(part: Any, definitions: Mapping[str, Any] | None = None) -> Any:
         named = {name: _strict(one, known) for name, one in part["properties"].items()}
         schema |= {"properties": named, "required": [*named], "additionalProperties": False}
     return schema
+
+
+AdapterName = Literal["plain", "schema", "chat", "json", "xml", "baml"]
+ADAPTERS: Final[dict[AdapterName, type[dspy.Adapter]]] = {
+    "plain": PlainAdapter,
+    "schema": SchemaAdapter,
+    "chat": dspy.ChatAdapter,
+    "json": dspy.JSONAdapter,
+    "xml": dspy.XMLAdapter,
+    "baml": BAMLAdapter,
+}
+"""Our adapters and those of DSPy, by their names on the command line."""

@@ -61,7 +61,6 @@ def compile(
     prompt_lm: dspy.BaseLM | None = None,
     teacher_lm: dspy.BaseLM | None = None,
     caps: Caps | None = None,
-    metric: AnswerMetric | None = None,
     threads: int = 2,
     seed: int = 0,
     names: Mapping[str, str] | None = None,
@@ -95,7 +94,6 @@ def compile(
             default the task LM, and those of steps. A run that `ga_dspy.testing.recorded_lm`
             replays costs nothing.
         caps: The most that may be spent, including both measurements and earlier runs.
-        metric: Score and feedback; by default F1 alone.
         threads: Questions asked in parallel.
         seed: Random seed, for optimizers that take one.
         names: A name for each question set ("train", "validation", "test"), such as its file.
@@ -126,7 +124,7 @@ def compile(
         out=Path(out),
         lms={role: one for role, one in roles.items() if one is not None},
         caps=caps or Caps(),
-        metric=metric or AnswerMetric.of(program),
+        metric=AnswerMetric.of(program),
         threads=threads,
         seed=seed,
     )

@@ -22,6 +22,7 @@ from pydantic_core import to_jsonable_python
 
 from ga_dspy.artifact import FILES
 from ga_dspy.errors import GaDspyError, InputError, require
+from ga_dspy.passage import replace_invalid
 from ga_dspy.secrets import secrets_in, secrets_of, without_password
 
 if TYPE_CHECKING:
@@ -210,7 +211,4 @@ def _clean(value: JsonValue, known: Collection[str]) -> JsonValue:
 
 def _clean_line(line: str, known: Collection[str]) -> str:
     found = next(secrets_in(line, "", known), None)
-    if found is not None:
-        return f"(withheld: {found.kind})"
-    # Models emit lone surrogates (JSON can spell them); UTF-8 has none.
-    return line.encode("utf-8", "replace").decode()
+    return f"(withheld: {found.kind})" if found else replace_invalid(line)
