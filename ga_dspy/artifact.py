@@ -56,10 +56,8 @@ LARGEST = 32 * 2**20
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
-class Record(BaseModel):
+class Record(BaseModel, frozen=True, extra="forbid", strict=True):
     """A frozen value of an artifact; unknown keys and values of another type are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def parsed(shape: type[Shape], data: bytes, where: str) -> Shape:
@@ -163,11 +161,7 @@ def register(program: ProgramClass) -> ProgramClass:
     """
     name = program.__name__
     if PROGRAMS.setdefault(name, program) is not program:
-        raise InputError(
-            f"a program named {name!r} is known already",
-            expected="a name of its own",
-            remedy="rename the class",
-        )
+        raise InputError(f"a program named {name!r} is known already", remedy="rename the class")
     return program
 
 
@@ -209,11 +203,8 @@ def build(name: str, settings: Mapping[str, Any], retriever: Any) -> MultiHopPro
         ) from error
     for setting, value in program.settings().items():
         if setting not in settings and value is not None:  # a new setting that is unset is None
-            raise ArtifactError(
-                f"the artifact has no {setting!r} of {name}",
-                expected="a value for every setting",
-                remedy=f"pass {setting}=… to load, or {_INSTALL}",
-            )
+            found = f"the artifact has no {setting!r} of {name}"
+            raise ArtifactError(found, remedy=f"pass {setting}=… to load, or {_INSTALL}")
     return program
 
 
@@ -252,10 +243,9 @@ class PredictorState(Record):
     lm: None = None
 
 
-class _ProgramState(Record):
+class _ProgramState(Record, extra="allow"):
     """The whole file: the predictors by name, and what `dspy.Module.load` reads beside them."""
 
-    model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, PredictorState] = Field(init=False)
 
     metadata: dict[str, JsonValue]
@@ -283,19 +273,14 @@ def _state_of(predictor: dspy.Predict) -> PredictorState:
         instructions = signature.__doc__ or instructions
     pairs = zip(signature.fields, state["fields"], strict=True)
     worded = tuple(FieldState(name=name, **wording) for name, wording in pairs)
-    kept = {*signature.fields, _MARK}
+    kept, sides = {*signature.fields, _MARK}, (signature.input_fields, signature.output_fields)
     demos = tuple(
         {key: to_jsonable_python(value) for key, value in demo.items() if key in kept}
         for demo in predictor.demos
-        if _is_shown(demo, signature)
+        if all(side.keys() & demo.keys() for side in sides)
     )
     wording = SignatureState(instructions=instructions, fields=worded)
     return PredictorState(signature=wording, demos=demos)
-
-
-def _is_shown(demo: Mapping[str, Any], signature: Any) -> bool:
-    sides = (signature.input_fields, signature.output_fields)
-    return all(any(name in demo for name in side) for side in sides)
 
 
 def as_json(states: Mapping[str, PredictorState]) -> dict[str, Any]:
@@ -388,11 +373,8 @@ class ArtifactInfo(NamedTuple):
         """
         for name, data in files.items():
             if len(data) > LARGEST:
-                raise ArtifactError(
-                    f"{path / name} has more than {LARGEST // 2**20} MB",
-                    expected="instructions and demos",
-                    remedy="remove demos, or shorten them",
-                )
+                found = f"{path / name} has more than {LARGEST // 2**20} MB"
+                raise ArtifactError(found, remedy="remove demos, or shorten them")
         manifest = parsed(Manifest, files[MANIFEST], f"{path / MANIFEST}")
         where, digest = path / PROGRAM, hashlib.sha256(files[PROGRAM]).hexdigest()
         if digest != manifest.sha256:
@@ -427,11 +409,9 @@ class ArtifactInfo(NamedTuple):
         # Overrides without a saved value may stand in for a missing setting.
         as_saved = build(name, {**overrides, **saved}, retriever) if overrides else program
         if _signatures(as_saved) != _signatures(program):
-            raise ArtifactError(
-                f"overriding {', '.join(overrides)} gives other predictors than those compiled",
-                expected="overrides that leave the predictors as they are, such as k",
-                remedy="leave the setting as saved, or compile a program with the other one",
-            )
+            found = f"overriding {', '.join(overrides)} gives other predictors than those compiled"
+            remedy = "leave the setting as saved, or compile a program with the other one"
+            raise ArtifactError(found, remedy=remedy)
         apply(self.predictors, program)
         return program
 
@@ -534,11 +514,8 @@ def show(source: Path | str) -> ArtifactInfo:
     for name in FILES:
         file = path / name
         if not file.is_file():
-            raise ArtifactError(
-                f"there is no {file if path.is_dir() else path}",
-                expected=f"a folder with {' and '.join(FILES)}",
-                remedy="check the path, or copy the artifact again",
-            )
+            lacking, expected = file if path.is_dir() else path, f"a folder with {', '.join(FILES)}"
+            raise ArtifactError(f"there is no {lacking}", expected=expected)
         with file.open("rb") as opened:
             files[name] = opened.read(LARGEST + 1)
     return ArtifactInfo.of(files, path)
@@ -606,11 +583,8 @@ def save(
     """
     path, lms, own = Path(path), lms or {}, program.step_lms()
     if path.is_file() or (not overwrite and any((path / name).exists() for name in FILES)):
-        raise ArtifactError(
-            f"{path} is taken",
-            expected="a free path",
-            remedy="pass overwrite=True to replace an artifact, or choose another path",
-        )
+        remedy = "pass overwrite=True to replace an artifact"
+        raise ArtifactError(f"{path} is taken", expected="a free path", remedy=remedy)
     state = _state_file(program)
     about = {
         "format": 2,

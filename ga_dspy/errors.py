@@ -70,6 +70,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return "".join(f"did you mean {near}?" for near in get_close_matches(name, [*known], n=1))
 
 
+def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
+    """Return the error of a name that is none of the known ones.
+
+    >>> print(unknown("recipe", "gepe", ["gepa", "simba"]))
+    recipe 'gepe' is unknown; expected one of gepa, simba; did you mean gepa?
+    """
+    names = [*known]
+    expected, remedy = f"one of {', '.join(names)}", nearest(name, names)
+    return InputError(f"{what} {name!r} is unknown", expected=expected, remedy=remedy)
+
+
 def install(extra: str) -> str:
     """The command that installs an extra.
 

@@ -268,8 +268,5 @@ def check_addresses(*lms: dspy.BaseLM) -> None:
     for lm in lms:
         address = str((getattr(lm, "kwargs", None) or {}).get("api_base") or "")
         if (shown := without_password(address)) != address:
-            raise InputError(
-                f"the address {shown} has a user, a password or a query",
-                expected="an address alone, for it is shown and kept",
-                remedy="pass the key as such (OPENAI_API_KEY, api_key=… or a header)",
-            )
+            wrong = f"the address {shown} has a user, a password or a query, and is shown and kept"
+            raise InputError(wrong, remedy="pass the key as OPENAI_API_KEY, api_key=… or a header")

@@ -14,6 +14,7 @@ import sqlite3
 import sys
 import threading
 import time
+import tomllib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -219,7 +220,7 @@ class Journal:
 
 
 def read_as(path: Path, kind: type[Item], *, expected: str, remedy: str) -> Item:
-    """Read a JSON file, or YAML by its suffix, as a type.
+    """Read a JSON file, or YAML or TOML by its suffix, as a type.
 
     Args:
         path: The file.
@@ -232,8 +233,7 @@ def read_as(path: Path, kind: type[Item], *, expected: str, remedy: str) -> Item
         MissingExtra: It is YAML, and PyYAML is not installed.
     """
     try:
-        data: str | bytes = path.read_bytes().removeprefix(BOM_UTF8)
-        data = _yaml_as_json(data) if path.suffix.casefold() in (".yaml", ".yml") else data
+        data = _as_json(path.read_bytes().removeprefix(BOM_UTF8), path.suffix.casefold())
         return TypeAdapter(kind).validate_json(data)
     except OSError as error:
         found = (error.strerror or str(error)).lower()
@@ -245,7 +245,11 @@ def read_as(path: Path, kind: type[Item], *, expected: str, remedy: str) -> Item
     raise InputError(f"{path}: {found}", expected=expected, remedy=remedy)
 
 
-def _yaml_as_json(data: str | bytes) -> str:
+def _as_json(data: bytes, suffix: str) -> str | bytes:
+    if suffix == ".toml":
+        return json.dumps(tomllib.loads(data.decode()), default=str)
+    if suffix not in (".yaml", ".yml"):
+        return data
     yaml = require("yaml", "search")
     try:
         return json.dumps(yaml.safe_load(data), default=str)

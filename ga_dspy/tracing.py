@@ -589,11 +589,8 @@ def rated_questions(
         import mlflow
 
         if (found := client.get_experiment_by_name(experiment)) is None:
-            raise InputError(
-                f"{without_password(uri)} has no experiment {experiment!r}",
-                expected="one with live traces",
-                remedy="trace questions first: ga-dspy serve … --track URI",
-            )
+            wrong = f"{without_password(uri)} has no experiment {experiment!r}"
+            raise InputError(wrong, remedy="trace questions first: ga-dspy serve … --track URI")
         place = [found.experiment_id]
         traces = mlflow.search_traces(
             locations=place, include_spans=False, return_type="list", order_by=["timestamp DESC"]

@@ -206,7 +206,7 @@ def test_another_baseline_can_be_chosen_and_must_be_a_method() -> None:
     found = ten("vanilla-rag", 0), ten("ircot", 10)
     (one,) = compared(*found, baseline="ircot")
     assert (one["Program"], one["Baseline"], one["Difference"]) == ("vanilla-rag", "IRCoT", -100)
-    with pytest.raises(InputError, match="no method 'magic'"):
+    with pytest.raises(InputError, match="method 'magic' is unknown"):
         rows(*found, baseline="magic")
 
 

@@ -65,7 +65,7 @@ def test_methods_are_named_one_by_one_or_by_group() -> None:
     assert len(methods("all")) == len(METHODS)
     assert [m.name for m in methods("graph-anchor, no-graph")] == ["graph-anchor", "no-graph"]
     assert {m.group for m in methods("ablations")} == {"ablations"}
-    with pytest.raises(InputError, match="no method 'magic'"):
+    with pytest.raises(InputError, match="method 'magic' is unknown"):
         methods("graph-anchor,magic")
 
 

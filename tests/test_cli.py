@@ -150,7 +150,7 @@ def test_a_tampered_artifact_is_said_to_be_so(command: Command, tmp_path: Path) 
     [
         (("ask", "Who?", "--index", "nowhere"), "nowhere"),
         (("ask", " ", "--index", "{index}"), "the question is"),
-        (("ask", "Who?", "--index", "{index}", "--program", "magic"), "no method 'magic'"),
+        (("ask", "Who?", "--index", "{index}", "--program", "magic"), "method 'magic' is unknown"),
         (("ask", "Who?", "--index", "{index}", "--api-base", "http://127.0.0.1:9"), "--lm"),
         (("index", "build", "missing.jsonl", "--out", "x"), "missing.jsonl"),
         (("eval", "--dataset", "nope", "--data", "{data}", "--index", "{index}", "--out", "o"),

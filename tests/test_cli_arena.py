@@ -82,7 +82,7 @@ def test_runs_on_other_questions_have_a_table_of_their_own(
     ("args", "message"),
     [
         (("arena", "--dataset", "hotpotqa", "--data", DATA, "--index", "index", "--out", "o",
-          "--programs", "magic"), "no method 'magic'"),
+          "--programs", "magic"), "method 'magic' is unknown"),
         (("arena", "--dataset", "hotpotqa", "--dataset", "musique", "--data", DATA, "--index",
           "index", "--out", "o"), "2 --dataset, 1 --data"),
         (("report", "nowhere", "--out", "o"), "nowhere holds no run"),

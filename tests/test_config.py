@@ -142,16 +142,22 @@ def test_outside_of_repository_and_home_only_the_working_directory_is_searched(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('indx = "my-index"', "ga-dspy.toml: indx is unknown. Expected one of lm, api_base, index"),
+        (
+            'indx = "my-index"',
+            "ga-dspy.toml: setting 'indx' is unknown. Expected one of lm, api_base, index",
+        ),
         ('indx = "my-index"', "Did you mean index?"),
         ("lm = 5", "ga-dspy.toml: lm has the wrong type. Expected a valid list"),
         ("index = 5", "ga-dspy.toml: index has the wrong type"),
         (
             'program = "grph-anchor"',
-            "there is no method 'grph-anchor'. Expected one of closed-book",
+            "method 'grph-anchor' is unknown. Expected one of closed-book",
         ),
         ('program = "grph-anchor"', "Did you mean graph-anchor?"),
-        ("[settings]\nmax_step = 2", "ga-dspy.toml: setting max_step=2. Expected one of abstain"),
+        (
+            "[settings]\nmax_step = 2",
+            "ga-dspy.toml: setting 'max_step' is unknown. Expected one of abstain",
+        ),
         ("[settings]\nmax_step = 2", "Did you mean max_steps?"),
         ("[settings]\nk = 0", "ga-dspy.toml: k is 0. Expected a whole number from 1"),
         ("index = ", "ga-dspy.toml: Invalid value (at end of document)"),

@@ -93,7 +93,7 @@ def test_one_lm_is_shown_as_before(command: Command, world: World, tmp_path: Pat
     ("named", "said"),
     [
         (["openai/m", "think=openai/n"], "the step 'think'. Expected one of read, answer."),
-        (["answer=openai/m"], "names no LM for the step read. Expected an LM for each of"),
+        (["answer=openai/m"], "names no LM for the step read. Add --lm NAME, or --lm read=NAME"),
         (["answer=openai/m", "answer=openai/n"], "two --lm for answer: openai/m and openai/n"),
         (["openai/m", "openai/n"], "two --lm for all steps: openai/m and openai/n"),
     ],

@@ -313,11 +313,8 @@ class LMs(NamedTuple):
         steps = dict.fromkeys(name for one in programs for name, _ in one.named_predictors())
         lacking = [step for step in steps if step not in self.steps]
         if lacking and not self.is_for_all:
-            raise InputError(
-                f"--lm names no LM for the step {lacking[0]}",
-                expected=f"an LM for each of {', '.join(steps)}, or one for all",
-                remedy=f"add --lm NAME, or --lm {lacking[0]}=NAME",
-            )
+            remedy = f"add --lm NAME, or --lm {lacking[0]}=NAME"
+            raise InputError(f"--lm names no LM for the step {lacking[0]}", remedy=remedy)
 
 
 def choose_lms(

@@ -62,12 +62,7 @@ def _describe(version: Annotated[bool, _VERSION] = False) -> None:
 
 
 _EXAMPLES: Final = "\n\nExamples:\n"
-_NAMES: Final = {
-    "evaluate": "eval",
-    "compile_program": "compile",
-    "import_files": "import",
-    "from_traces": "from-traces",
-}
+_NAMES: Final = {"evaluate": "eval", "compile_program": "compile", "import_files": "import"}
 
 
 def _add(to: typer.Typer, command: Callable[..., None], panel: str | None = None) -> None:
@@ -79,7 +74,7 @@ def _add(to: typer.Typer, command: Callable[..., None], panel: str | None = None
     text, _, examples = inspect.cleandoc(command.__doc__ or "").partition(_EXAMPLES)
     paragraphs = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
     epilog = escape(f"Examples:\n\n{examples}") if examples else None
-    name = _NAMES.get(command.__name__, command.__name__)
+    name = _NAMES.get(command.__name__, command.__name__.replace("_", "-"))
     to.command(name, cls=cls, rich_help_panel=panel, help=escape(paragraphs), epilog=epilog)(
         with_option_groups(command)
     )

@@ -265,11 +265,8 @@ def from_traces(
     found = rated_questions(track, experiment, only)
     told = ", ".join(f"{number:,} {why}" for why, number in found.skipped.items()) or "none"
     if not found.rows:
-        raise InputError(
-            f"no usable question in {experiment} (skipped: {told})",
-            expected="traces with feedback",
-            remedy="POST /runs/{id}/feedback, or assess traces in MLflow as `right`",
-        )
+        remedy = "POST /runs/{id}/feedback, or assess traces in MLflow as `right`"
+        raise InputError(f"no usable question in {experiment} (skipped: {told})", remedy=remedy)
     rows = (json.dumps(row, ensure_ascii=False) for row in found.rows)
     write_whole(out, "".join(f"{row}\n" for row in rows))
     asked = number(len(found.rows), "question")

@@ -25,7 +25,7 @@ from typer.core import TyperCommand
 from ga_dspy.artifact import nothing
 from ga_dspy.cli import choices
 from ga_dspy.cli.console import Console, columns, relative
-from ga_dspy.errors import InputError, nearest
+from ga_dspy.errors import InputError, unknown
 from ga_dspy.eval.methods import method
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.programs import MultiHopProgram
@@ -146,8 +146,7 @@ def _add(found: dict[str, Setting], values: Mapping[str, Any], source: str) -> N
             remedy = f"put keys into the environment, or into .env beside {FILE}"
             raise InputError(f"{source}: {name} holds {leak.kind}", remedy=remedy)
         if name not in _NAMES:
-            known, remedy = f"one of {', '.join(_NAMES)}", nearest(name, _NAMES)
-            raise InputError(f"{source}: {name} is unknown", expected=known, remedy=remedy)
+            raise unknown(f"{source}: setting", name, _NAMES)
     try:
         checked = Config.model_validate(values).model_dump(exclude_unset=True)
     except ValidationError as error:

@@ -15,14 +15,8 @@ from rich.text import Text
 from typer import Argument, Exit, Option
 
 from ga_dspy import graphrag
-from ga_dspy.cli.choices import (
-    BatchOptions,
-    IndexDir,
-    LMOptions,
-    LMs,
-    Yes,
-    choose_where,
-)
+from ga_dspy.cli import choices
+from ga_dspy.cli.choices import BatchOptions, IndexDir, LMOptions, LMs
 from ga_dspy.cli.console import Console, key_values, number, show_progress
 from ga_dspy.cli.index import Redaction, importable
 from ga_dspy.errors import InputError, listed
@@ -69,7 +63,7 @@ class ReadOptions:
     summaries: Annotated[bool, Option("--summaries", help="Also summarise communities.")] = False
     max_calls: Annotated[int | None, Option(min=1, help="Stop after this many LM calls.")] = None
     max_tokens: Annotated[int | None, Option(min=1, help="Stop after this many tokens.")] = None
-    yes: Yes = False
+    yes: choices.Yes = False
 
     @property
     def caps(self) -> Caps:
@@ -394,7 +388,7 @@ class GraphOptions:
             InputError: A condition is on metadata, which a graph has not.
         """
         part = self.stored.graph
-        for where in choose_where(self.where):
+        for where in choices.choose_where(self.where):
             on_passages, on_relations = split_conditions(where)
             for field in on_passages:
                 expected = f"{', '.join(FIELDS)}, since a graph holds no metadata"

@@ -64,11 +64,8 @@ def build(
     """
     console = Console()
     if (engine == "milvus") != (uri is not None):
-        raise InputError(
-            f"--engine {engine} {'with' if uri else 'without'} --uri",
-            expected="--engine milvus with --uri, or neither",
-            remedy="pass --engine milvus --uri http://HOST:19530",
-        )
+        wrong = f"--engine {engine} {'with' if uri else 'without'} --uri"
+        raise InputError(wrong, remedy="pass --engine milvus --uri http://HOST:19530, or neither")
     model = None if kind == "sparse" else load_encoder(encoder)
     if chunk_tokens is None and (most := getattr(model, "max_tokens", None)):
         chunk_tokens = min(CHUNK_TOKENS, int(most * _WORDPIECES))

@@ -289,11 +289,9 @@ def _benchmarks(
 ) -> list[Benchmark]:
     counts = (len(datasets), len(data), len(indexes), len(graphs))
     if len({*counts[:3], counts[3] or counts[0]}) > 1:
-        raise InputError(
-            "{} --dataset, {} --data, {} --index and {} --graph".format(*counts),
-            expected="the same number of each, in the same order",
-            remedy="repeat them for every dataset; --graph only if GraphRAG takes part",
-        )
+        found = "{} --dataset, {} --data, {} --index and {} --graph".format(*counts)
+        remedy = "repeat them for every dataset; --graph only if GraphRAG takes part"
+        raise InputError(found, expected="the same number of each", remedy=remedy)
     given: Sequence[Path | None] = graphs or [None] * counts[0]
     return [Benchmark(*part) for part in zip(datasets, data, indexes, given, strict=True)]
 
@@ -381,8 +379,5 @@ def _prediction(path: Path) -> dict[str, Any]:
         record = text
     if isinstance(record, dict) and {"question", "answer", "steps", "passages"} <= record.keys():
         return record
-    raise InputError(
-        f"{path}: {record!r:.80}",
-        expected="a prediction as JSON, with its question",
-        remedy='make one: ga-dspy ask "…" --index DIR --json > answer.json',
-    )
+    remedy = 'make one: ga-dspy ask "…" --index DIR --json > answer.json'
+    raise InputError(f"{path}: {record!r:.80}", expected="a prediction as JSON", remedy=remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -151,25 +152,18 @@ def plan_runs(
     needing = ", ".join(one.name for one in contestants if one.needs_graph)
     for benchmark in benchmarks:
         if needing and benchmark.graph is None:
-            raise InputError(
-                f"{needing} on {benchmark.dataset} without a graph",
-                expected="the graph of its passages, built in advance",
-                remedy=f"run `ga-dspy graph build --index {benchmark.index} --out …` and pass it "
-                "with --graph, or leave these programs out",
-            )
+            command = f"ga-dspy graph build --index {benchmark.index} --out …"
+            remedy = f"run `{command}` and pass it with --graph, or leave these programs out"
+            raise InputError(f"{needing} on {benchmark.dataset} without a graph", remedy=remedy)
     planned = [
         PlannedRun(contestant, benchmark, out / benchmark.folder / contestant.folder)
         for benchmark in benchmarks
         for contestant in contestants
     ]
-    folders = [one.out for one in planned]
-    for folder in folders:
-        if folders.count(folder) > 1:
-            raise InputError(
-                f"two runs in {folder}",
-                expected="dataset files with different names, and programs with different names",
-                remedy="leave one out, or run it into another folder",
-            )
+    for folder, count in Counter(one.out for one in planned).items():
+        if count > 1:
+            expected = "dataset files with different names, and programs with different names"
+            raise InputError(f"two runs in {folder}", expected=expected)
     return planned
 
 

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ga_dspy.errors import InputError, require
@@ -22,7 +21,7 @@ from ga_dspy.eval.plots import Point, plot_costs, plot_scores, save_plot
 from ga_dspy.eval.protocol import Protocol
 from ga_dspy.eval.report import JOURNAL, Report, load_report, paired_test
 from ga_dspy.eval.result import Result
-from ga_dspy.eval.statistics import holm
+from ga_dspy.eval.statistics import holm, mean_of_known
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.storage import write_whole
 from ga_dspy.text import csv_cell, inert, visible
@@ -88,21 +87,15 @@ def collect(folders: Iterable[Path]) -> list[Run]:
     for folder in folders:
         found = [journal.parent for journal in sorted(folder.rglob(JOURNAL))]
         if not found:
-            raise InputError(
-                f"{folder} holds no run",
-                expected=f"a folder with a {JOURNAL} in or below it, as eval and arena write them",
-                remedy="check the path, or run `ga-dspy arena` first",
-            )
+            remedy = "pass a folder that ga-dspy eval or arena wrote"
+            raise InputError(f"{folder} holds no run", remedy=remedy)
         paths += found
     # A folder may be named beside one that contains it.
     runs = arrange(map(load_report, {path.resolve(): path for path in paths}.values()))
     for (group, label), count in Counter((run.group, run.label) for run in runs).items():
         if count > 1:
-            raise InputError(
-                f"{count} runs of {label} on {group}",
-                expected="one run per method, token budget, dataset and LM",
-                remedy="leave the folders of the others out",
-            )
+            expected = "one run per method, token budget, dataset and LM"
+            raise InputError(f"{count} runs of {label} on {group}", expected=expected)
     return runs
 
 
@@ -187,10 +180,10 @@ def _row(run: Run) -> dict[str, Any]:
         "Judged right": report.judged,
         "Recall": report.support_recall,
         **dict.fromkeys(("Baseline", "Comparisons", "Difference", "p", "p, uncorrected")),
-        "Calls": _mean(result.calls for result in results),
-        "Tokens": _mean(result.tokens for result in results),
-        "Prompt tokens": _mean(cost.prompt_tokens for cost in costs),
-        "Completion tokens": _mean(cost.completion_tokens for cost in costs),
+        "Calls": mean_of_known(result.calls for result in results),
+        "Tokens": mean_of_known(result.tokens for result in results),
+        "Prompt tokens": mean_of_known(cost.prompt_tokens for cost in costs),
+        "Completion tokens": mean_of_known(cost.completion_tokens for cost in costs),
         "US $ per 100": 100 * usage.cost / len(costs) if costs and usage.cost is not None else None,
         "From cache, %": 100 * usage.cached / usage.calls if usage.calls else None,
         "Seconds": report.seconds / len(results),
@@ -207,11 +200,6 @@ def _row(run: Run) -> dict[str, Any]:
 def _f1_columns(report: Report) -> dict[str, float]:
     low, high = report.ci95
     return {"F1": report.f1, "F1 low": low, "F1 high": high}
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
 
 
 def verdicts(table: DataFrame) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, get_args
 
 import dspy
 
-from ga_dspy.errors import InputError, listed
+from ga_dspy.errors import InputError, listed, unknown
 from ga_dspy.passage import replace_invalid
 
 DatasetName = Literal["hotpotqa", "musique", "2wikimultihopqa", "bamboogle", "qa"]
@@ -65,11 +65,8 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
     # Rows with only question and answer can be from any dataset, and 2Wiki's fields are optional.
     is_like = found == "bamboogle" or (name, found) == ("2wikimultihopqa", "hotpotqa")
     if name not in ("qa", found) and not is_like:
-        raise InputError(
-            f"{path} has the fields of {found}",
-            expected=f"a file of {name}",
-            remedy=f"load it as {found!r}, or pass the {name} file",
-        )
+        wrong, remedy = f"{path} has the fields of {found}", f"load it as {found!r}"
+        raise InputError(wrong, expected=f"a file of {name}", remedy=remedy)
     examples, unusable, ids = list[dspy.Example](), list[str](), set[str]()
     for position, row in enumerate(rows, start=1):
         if reason := _why_unusable(row):
@@ -86,12 +83,10 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
         if len(examples) == limit:
             break
     if unusable:
-        raise InputError(
-            f"{path}: {len(unusable)} of {len(examples) + len(unusable)} rows cannot be asked: "
-            f"{listed(unusable, 10)}",
-            expected="a question and an answer in every row",
-            remedy="fix these rows; instead of a file without answers, pass the train or dev file",
-        )
+        total = len(examples) + len(unusable)
+        wrong = f"{path}: {len(unusable)} of {total} rows cannot be asked: {listed(unusable, 10)}"
+        remedy = "fix these rows; instead of a file without answers, pass the train or dev file"
+        raise InputError(wrong, remedy=remedy)
     return examples
 
 
@@ -115,13 +110,7 @@ def _question_fields(dataset: DatasetName, row: Any) -> dict[str, Any]:
     question = _text(row.get("question"))
     digest = hashlib.sha256(question.encode()).hexdigest()[:12]
     given_id = _text(row.get("_id")) or _text(row.get("id"))
-    paragraphs: list[Paragraph] = []
-    titles: list[str] = []
-    facts: list[Fact] = []
-    if dataset == "musique":
-        paragraphs, titles = _musique_paragraphs(row)
-    elif dataset not in _BARE:
-        paragraphs, titles, facts = _context(row)
+    paragraphs, titles, facts = _context({} if dataset in _BARE else row)
     triples = (tuple(map(_text, _as_list(entry))) for entry in _as_list(row.get("evidences")))
     hops = re.match(r"\d+hop", given_id)  # MuSiQue's type
     return {
@@ -136,18 +125,6 @@ def _question_fields(dataset: DatasetName, row: Any) -> dict[str, Any]:
         "answerable": row.get("answerable") is not False,
         "evidences": tuple(triple for triple in triples if len(triple) == 3 and all(triple)),
     }
-
-
-def _musique_paragraphs(row: Row) -> tuple[list[Paragraph], list[str]]:
-    """Return the valid paragraphs, each as one sentence, and the titles of the supporting ones."""
-    entries = [
-        (_text(entry.get("title")), _text(entry.get("paragraph_text")), entry.get("is_supporting"))
-        for entry in _as_list(row.get("paragraphs"))
-        if isinstance(entry, Mapping)
-    ]
-    valid = [entry for entry in entries if entry[0] and entry[1]]
-    paragraphs: list[Paragraph] = [(title, (text,)) for title, text, _ in valid]
-    return paragraphs, [title for title, _, is_supporting in valid if is_supporting is True]
 
 
 def _context(row: Row) -> tuple[list[Paragraph], list[str], list[Fact]]:
@@ -205,13 +182,14 @@ def from_hub_row(row: Row) -> dict[str, Any]:
 
     On the hub, lists of records are one record of lists: context `{"title": [...], "sentences":
     [[...]]}`, supporting facts `{"title": [...], "sent_id": [...]}`, evidences `{"fact": [...],
-    "relation": [...], "entity": [...]}`. Bamboogle's fields are "Question" and "Answer".
+    "relation": [...], "entity": [...]}`. Bamboogle's fields are "Question" and "Answer". MuSiQue's
+    paragraphs also become a context with supporting facts.
 
     >>> from_hub_row({"supporting_facts": {"title": ["Red Lodge"], "sent_id": [0]}})
     {'supporting_facts': [['Red Lodge', 0]]}
     """
     spelled = {"Question": "question", "Answer": "answer"}
-    official: dict[str, Any] = {}
+    official = _musique_context(row)
     for name, value in row.items():
         if name in _COLUMNS and isinstance(value, Mapping):
             columns: list[list[Any]] = [
@@ -220,6 +198,18 @@ def from_hub_row(row: Row) -> dict[str, Any]:
             value = [list(record) for record in zip_longest(*columns)]
         official[spelled.get(name, name)] = value
     return official
+
+
+def _musique_context(row: Row) -> dict[str, list[Any]]:
+    """Return MuSiQue's paragraphs as a context, each one sentence, with facts without a number."""
+    valid = [
+        entry
+        for entry in _as_list(row.get("paragraphs"))
+        if isinstance(entry, Mapping) and _text(entry.get("paragraph_text"))
+    ]
+    context = [[entry.get("title"), [entry["paragraph_text"]]] for entry in valid]
+    facts = [[entry.get("title"), None] for entry in valid if entry.get("is_supporting") is True]
+    return {"context": context, "supporting_facts": facts} if valid else {}
 
 
 # --- Read a file into rows, and detect their dataset
@@ -232,11 +222,7 @@ def _dataset_name(name: str) -> DatasetName:
     for known in DATASETS:
         if name.strip().lower() == known:
             return known
-    raise InputError(
-        f"dataset {name!r} is unknown",
-        expected=f"one of {', '.join(DATASETS)}",
-        remedy="pass one of these names, or let detect(path) find it",
-    )
+    raise unknown("dataset", name, DATASETS)
 
 
 def detect(path: Path | str) -> DatasetName:
@@ -295,8 +281,6 @@ def _read_rows(path: Path) -> list[object]:
 
 
 def _wrong_file(path: Path, found: str) -> InputError:
-    return InputError(
-        f"{path}: {found}",
-        expected="a JSON array of questions, one JSON question per line (.jsonl), or a .csv",
-        remedy=f"pass a file of one of these datasets: {', '.join(DATASETS)}",
-    )
+    expected = "a JSON array of questions, one JSON question per line (.jsonl), or a .csv"
+    remedy = f"pass a file of one of these datasets: {', '.join(DATASETS)}"
+    return InputError(f"{path}: {found}", expected=expected, remedy=remedy)

@@ -8,19 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from ga_dspy.errors import InputError, nearest
+from ga_dspy import programs
+from ga_dspy.errors import InputError, unknown
 from ga_dspy.graphrag import GraphRAG
-from ga_dspy.programs import (
-    ClosedBook,
-    DeepNote,
-    GraphAnchor,
-    IRCoT,
-    IterativeProgram,
-    IterRetGen,
-    MultiHopProgram,
-    SearchR1,
-    VanillaRAG,
-)
+from ga_dspy.programs import IterativeProgram, MultiHopProgram
 from ga_dspy.programs.program import ANSWER_TOKENS
 
 Group = Literal["methods", "ablations", "depths", "steps", "graphrag"]
@@ -57,12 +48,9 @@ class Method(NamedTuple):
         """
         for name, value in self.settings.items():
             if name in overrides and overrides[name] != value:
-                raise InputError(
-                    f"{self.name} with {name}={overrides[name]!r}",
-                    expected=f"{name}={value!r}, which is what {self.name} means",
-                    remedy=f"leave {name} out, or choose another method",
-                )
-        known = self.program(retriever).settings()
+                wrong = f"{self.name} with {name}={overrides[name]!r}"
+                raise InputError(wrong, expected=f"{name}={value!r}, as the method's name says")
+        known = self.program.declared()
         fitting = {name: value for name, value in overrides.items() if name in known}
         return self.program(retriever, **{**fitting, **self.settings})
 
@@ -90,31 +78,32 @@ def _graph_rag(name: str, label: str, **settings: Any) -> Method:
 
 
 def _graph_anchor(name: str, label: str, group: Group, **settings: Any) -> Method:
-    return Method(name, label, GraphAnchor, settings, group)
+    return Method(name, label, programs.GraphAnchor, settings, group)
 
 
 def _docs_only(steps: int) -> Method:
     label = f"QA w/ Docs, {steps} step{'s' * (steps > 1)}"
     settings = {"answer_from": "passages", "max_steps": steps}
-    return Method(f"qa-docs-{steps}", label, GraphAnchor, settings, "steps")
+    return Method(f"qa-docs-{steps}", label, programs.GraphAnchor, settings, "steps")
 
 
 def _steps(steps: int) -> Method:
     name, label = f"graph-anchor-{steps}", f"GraphAnchor, {steps} steps"
-    return Method(name, label, GraphAnchor, {"max_steps": steps}, "steps")
+    return Method(name, label, programs.GraphAnchor, {"max_steps": steps}, "steps")
 
 
 def _vanilla(k: int) -> Method:
-    return Method(f"vanilla-rag-{k}", f"Vanilla RAG (top {k})", VanillaRAG, {"k": k}, "depths")
+    label = f"Vanilla RAG (top {k})"
+    return Method(f"vanilla-rag-{k}", label, programs.VanillaRAG, {"k": k}, "depths")
 
 
 _ALL = (
-    Method("closed-book", "No retrieval", ClosedBook, {}, "methods"),
-    Method("vanilla-rag", "Vanilla RAG", VanillaRAG, {}, "methods"),
-    Method("ircot", "IRCoT", IRCoT, {}, "methods"),
-    Method("iter-retgen", "Iter-RetGen", IterRetGen, {}, "methods"),
-    Method("search-r1", "Search-R1", SearchR1, {}, "methods"),
-    Method("deep-note", "DeepNote", DeepNote, {}, "methods"),
+    Method("closed-book", "No retrieval", programs.ClosedBook, {}, "methods"),
+    Method("vanilla-rag", "Vanilla RAG", programs.VanillaRAG, {}, "methods"),
+    Method("ircot", "IRCoT", programs.IRCoT, {}, "methods"),
+    Method("iter-retgen", "Iter-RetGen", programs.IterRetGen, {}, "methods"),
+    Method("search-r1", "Search-R1", programs.SearchR1, {}, "methods"),
+    Method("deep-note", "DeepNote", programs.DeepNote, {}, "methods"),
     _graph_anchor("graph-anchor", "GraphAnchor", "methods"),
     _graph_anchor("as-published", "GraphAnchor as published", "methods", as_published=True),
     _graph_anchor("qa-docs", "GraphAnchor (QA w/ Docs)", "ablations", answer_from="passages"),
@@ -144,11 +133,7 @@ def method(name: str) -> Method:
         InputError: There is none.
     """
     if name not in METHODS:
-        raise InputError(
-            f"there is no method {name!r}",
-            expected=f"one of {', '.join(METHODS)}",
-            remedy=nearest(name, METHODS) or "pass one of these names",
-        )
+        raise unknown("method", name, METHODS)
     return METHODS[name]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dspy
-from pydantic import BaseModel, ConfigDict, JsonValue, field_validator
+from pydantic import BaseModel, JsonValue, field_validator
 from pydantic_core import to_jsonable_python
 
 from ga_dspy.errors import GaDspyError
@@ -40,7 +40,7 @@ class ProtocolMismatch(GaDspyError):
         self.differences, self.where = tuple(differences), where
 
 
-class Protocol(BaseModel):
+class Protocol(BaseModel, frozen=True, extra="forbid"):
     """Everything that determines a run's numbers, stored with every run.
 
     Attributes:
@@ -71,8 +71,6 @@ class Protocol(BaseModel):
         digests: Digests of all that determines an answer, by part: code, predictors, retriever with
             its conditions and metadata, LM, adapter; empty if unknown.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str
     split: str

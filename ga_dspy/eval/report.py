@@ -13,20 +13,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ga_dspy.errors import InputError
+from ga_dspy.eval import scores
 from ga_dspy.eval.protocol import Protocol
 from ga_dspy.eval.result import Result, RunJournal, StepTrace
-from ga_dspy.eval.scores import (
-    NO_OVERLAP,
-    Verdict,
-    answer_in,
-    answer_overlap,
-    joint_score,
-    sufficiency,
-    support_precision,
-    support_recall,
-    support_score,
-    triple_score,
-)
 from ga_dspy.eval.statistics import Paired, bootstrap_interval, paired_permutation
 from ga_dspy.programs import Usage
 from ga_dspy.storage import write_whole
@@ -156,8 +145,8 @@ class Report(NamedTuple):
 
     def measures(self) -> dict[str, Any]:
         """Return all other measures, in percent; None if a measure does not apply."""
-        scores = [_scores_of(result) for result in self.results]
-        means = {name: _percent_of_known(of[name] for of in scores) for name in scores[0]}
+        each = [_scores_of(result) for result in self.results]
+        means = {name: _percent_of_known(of[name] for of in each) for name in each[0]}
         return {
             **means,
             "grounded_share": grounded_share(self.results),
@@ -216,11 +205,8 @@ def load_report(out: Path) -> Report:
     with RunJournal(out / JOURNAL) as journal:
         results, n = journal.results(), journal.protocol.n
     if len(results) < n:
-        raise InputError(
-            f"{out} holds {len(results)} of {n} questions",
-            expected="all of them",
-            remedy="start the same run again to finish it",
-        )
+        found = f"{out} holds {len(results)} of {n} questions"
+        raise InputError(found, remedy="start the same run again to finish it")
     return Report(journal.protocol, tuple(results.values()))
 
 
@@ -236,11 +222,8 @@ def paired_test(a: Report, b: Report, score: ScoreName = "f1") -> Paired:
     )
     shared = [question for question in first if question in second]
     if not shared:
-        raise InputError(
-            f"the runs ({a.protocol.source}, {b.protocol.source}) share no question",
-            expected="two runs over the same questions",
-            remedy="run both programs on one file",
-        )
+        found = f"the runs ({a.protocol.source}, {b.protocol.source}) share no question"
+        raise InputError(found, remedy="run both programs on one file")
     return paired_permutation([first[key] for key in shared], [second[key] for key in shared])
 
 
@@ -262,7 +245,7 @@ def by_step(results: Sequence[Result]) -> list[dict[str, float | None]]:
         - entities, relations: Their mean number in the graph.
     """
     points = []
-    failed = [answer_in("", result.gold) for result in results if not result.trace]
+    failed = [scores.answer_in("", result.gold) for result in results if not result.trace]
     for step in range(1, 1 + max((len(result.trace) for result in results), default=0)):
         made = [result.trace[step - 1] for result in results if len(result.trace) >= step]
         states = [result.trace[:step][-1] for result in results if result.trace]
@@ -284,15 +267,15 @@ def judgements(results: Sequence[Result]) -> dict[str, float | None]:
     questions = []
     for result in results:
         titles: list[str] = []
-        verdicts: list[Verdict] = []
+        verdicts: list[scores.Verdict] = []
         for step in result.trace:
             titles += step.titles
             if step.judgement:
-                recall = support_recall(titles, result.gold_titles)
+                recall = scores.support_recall(titles, result.gold_titles)
                 sufficed = None if recall is None else recall == 1.0
                 verdicts.append((step.judgement == "sufficient", sufficed))
         questions.append(verdicts)
-    return sufficiency(questions)
+    return scores.sufficiency(questions)
 
 
 FailureKind = Literal[
@@ -304,7 +287,7 @@ FailureKind = Literal[
 
 def is_right(result: Result) -> bool:
     """Return whether the answer contains an accepted one; yes and no must match exactly."""
-    return bool(result.em or (result.answer and answer_in(result.answer, result.gold)))
+    return bool(result.em or (result.answer and scores.answer_in(result.answer, result.gold)))
 
 
 def failure_kind(result: Result) -> FailureKind | None:
@@ -325,7 +308,7 @@ def failure_kind(result: Result) -> FailureKind | None:
     if is_right(result):
         return None
     verdicts = [step.judgement for step in result.trace if step.judgement]
-    hits = [answer_in(passage.content, result.gold) for passage in result.passages]
+    hits = [scores.answer_in(passage.content, result.gold) for passage in result.passages]
     if not _is_found(result, result.titles, None in hits or any(hits)):
         return "judged too early" if verdicts[-1:] == ["sufficient"] else "not retrieved"
     if result.trace and not _is_in_graph(result.trace[-1], result):
@@ -340,12 +323,12 @@ def failure_kind(result: Result) -> FailureKind | None:
 
 
 def _is_found(result: Result, titles: Iterable[str], hit: bool | None) -> bool:
-    recall = support_recall(titles, result.gold_titles)
+    recall = scores.support_recall(titles, result.gold_titles)
     return hit is not False if recall is None else recall == 1.0
 
 
 def _is_in_graph(step: StepTrace, result: Result) -> bool:
-    return not step.graph or answer_in(step.graph, result.gold) is not False
+    return not step.graph or scores.answer_in(step.graph, result.gold) is not False
 
 
 def grounded_share(results: Sequence[Result]) -> float | None:
@@ -370,16 +353,16 @@ def usage_by_step(results: Sequence[Result]) -> dict[str, Usage]:
 def _scores_of(result: Result) -> dict[str, float | None]:
     """Return further scores of a question, from 0 to 1; None if a score does not apply."""
     answer = result.answer
-    facts = support_score(result.facts, result.gold_facts)
-    overlap = NO_OVERLAP if answer is None else answer_overlap(answer, result.gold)
-    joint = facts and joint_score(overlap, result.em, facts)
-    graph = triple_score(result.triples, result.gold_triples)
-    chain = triple_score(result.chain, result.gold_triples)
+    facts = scores.support_score(result.facts, result.gold_facts)
+    overlap = scores.NO_OVERLAP if answer is None else scores.answer_overlap(answer, result.gold)
+    joint = facts and scores.joint_score(overlap, result.em, facts)
+    graph = scores.triple_score(result.triples, result.gold_triples)
+    chain = scores.triple_score(result.chain, result.gold_triples)
     is_told = result.supported is not None or result.error is not None
     return {
         "f1_official": result.f1,
         "f1_squad": result.f1_squad,
-        "support_precision": support_precision(result.titles, result.gold_titles),
+        "support_precision": scores.support_precision(result.titles, result.gold_titles),
         "fact_em": facts and facts.em,
         "fact_f1": facts and facts.f1,
         "joint_em": joint and joint.em,

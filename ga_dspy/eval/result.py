@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dspy
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import to_jsonable_python
 
 from ga_dspy.errors import DamagedFile, InputError
@@ -28,7 +28,7 @@ _LONGEST_ERROR = 500
 _MOST_DROPPED, _LONGEST_DROPPED = 20, 300  # of a step; characters of an item and of its reason
 
 
-class StepTrace(BaseModel):
+class StepTrace(BaseModel, frozen=True, extra="forbid"):
     """One round of retrieval.
 
     Attributes:
@@ -48,8 +48,6 @@ class StepTrace(BaseModel):
         relations: Number of relations in it.
         graph: The graph after the step, as a prompt shows it; empty without one.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     query: str
     reformulated: str = ""
@@ -73,7 +71,7 @@ class StepTrace(BaseModel):
         return 1 - len(self.titles) / self.retrieved if self.retrieved else None
 
 
-class Judged(BaseModel):
+class Judged(BaseModel, frozen=True, extra="forbid"):
     """A judge LM's verdict on an answer.
 
     Attributes:
@@ -82,14 +80,12 @@ class Judged(BaseModel):
         error: Why the judge failed.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     right: bool | None = None
     usage: Usage = Usage()
     error: str | None = None
 
 
-class Result(BaseModel):
+class Result(BaseModel, frozen=True, extra="forbid"):
     """One question, with the program's answer or the error it raised.
 
     Scores are fractions from 0 to 1, computed from the stored answer; a failed question scores 0.
@@ -123,8 +119,6 @@ class Result(BaseModel):
         may_pass: Whether the failure, of the question or a step, is transient.
         judged: A judge LM's verdict; None without a judge.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     question: str
@@ -170,11 +164,8 @@ class Result(BaseModel):
         found = prediction.get if isinstance(prediction, dspy.Prediction) else {}.get
         answer, steps, evidence = found("answer"), found("steps"), found("evidence")
         if not isinstance(answer, str):
-            raise InputError(
-                f"the program returned {prediction!r:.80}",
-                expected="a dspy.Prediction whose field 'answer' is a string",
-                remedy="set it in the program",
-            )
+            expected = "a dspy.Prediction whose field 'answer' is a string"
+            raise InputError(f"the program returned {prediction!r:.80}", expected=expected)
         passages = tuple(map(_passage, found("passages") or ()))
         graph = found("graph")
         if not isinstance(graph, KnowledgeGraph):
@@ -347,11 +338,8 @@ class RunJournal(Journal):
 
     def __init__(self, path: Path, protocol: Protocol | None = None) -> None:
         if protocol is None and not path.is_file():
-            raise DamagedFile(
-                f"{path}: no such file",
-                expected="the journal of a ga_dspy run",
-                remedy="pass the output directory of a run",
-            )
+            remedy = "pass the output directory of a run"
+            raise DamagedFile(f"{path}: no such file", remedy=remedy)
         super().__init__(path, "run", _TABLES, durable=True)
         try:
             self.protocol = self._begin(protocol)

@@ -135,12 +135,10 @@ def run(
                     report_progress(result)
                     failures = failures + 1 if result.error and result.may_pass else 0
                     if abort_after is not None and failures >= abort_after:
-                        raise RunAborted(
-                            f"{failures} questions in a row failed, the last with {result.error}",
-                            expected="answers",
-                            remedy="check the endpoint, then start the same run again: "
-                            f"{out} keeps what was answered",
-                        )
+                        last = f"the last with {result.error}"
+                        found = f"{failures} questions in a row failed, {last}"
+                        remedy = f"check the endpoint, then start again: {out} keeps the answers"
+                        raise RunAborted(found, remedy=remedy)
 
         report_progress(None)
         permanent = {n for n, result in done.items() if result.error and retry_failures}
@@ -203,18 +201,12 @@ def _check(examples: Sequence[dspy.Example], protocol: Protocol) -> None:
     for position, example in enumerate(examples, start=1):
         id = example.get("id")
         if id in seen or not (id and example.get("question") and accepted_answers(example)):
-            raise InputError(
-                f"example {position} repeats an id, or has no id, question or accepted answer",
-                expected="an id of its own, a question and an answer",
-                remedy="load the questions with ga_dspy.eval.load",
-            )
+            found = f"example {position} repeats an id, or has no id, question or accepted answer"
+            raise InputError(found, remedy="load the questions with ga_dspy.eval.load")
         seen.add(id)
     if not examples or questions_digest(examples) != protocol.questions_sha256:
-        raise InputError(
-            f"{len(examples)} questions that are not the {protocol.n} of the protocol",
-            expected="the questions the protocol was made of, in its order, and at least one",
-            remedy="make it with Protocol.of(examples, ...)",
-        )
+        found = f"{len(examples)} questions that are not the {protocol.n} of the protocol"
+        raise InputError(found, remedy="make it of these questions, in this order")
 
 
 # --- An LM that judges answers whose wording no script can compare; its cost is separate.

@@ -132,12 +132,8 @@ def compile(
     cost = recipes.estimate(job.with_step_lms(bare), recipe, job.sets, job.lms)
     job.caps.check_enough(cost.least)
     if confirm is not None and not confirm(cost):
-        raise InputError(
-            f"compiling would take {cost}",
-            expected="a confirmation",
-            remedy="nothing was spent: confirm, choose a smaller recipe or fewer questions, or set "
-            "a cap",
-        )
+        remedy = "confirm, choose a smaller recipe or fewer questions, or set a cap"
+        raise InputError(f"compiling would take {cost}", remedy=f"nothing was spent: {remedy}")
     streams = sys.stdout, sys.stderr
 
     def announce(candidate: Candidate) -> None:
@@ -202,12 +198,9 @@ def _check(job: Job) -> None:
     job.given.check_ready()
     recipe = {"name": job.recipe.name, "parameters": asdict(job.recipe)}
     if fault := _why_unsavable(job.given, recipe=recipe, lms=job.lms, data=job.data):
-        raise InputError(
-            f"the program could not be saved when it is compiled: {fault}",
-            expected="a program that is saved and loaded as the same one",
-            remedy="put modules of your own into a subclass, in its __post_init__, and "
-            "decorate it with ga_dspy.artifact.register",
-        )
+        found = f"the program could not be saved when it is compiled: {fault}"
+        remedy = "make your modules in the __post_init__ of a class that artifact.register knows"
+        raise InputError(found, remedy=remedy)
     recipes.check_prices(job.all_lms, job.caps)
 
 
@@ -242,11 +235,8 @@ def _measure(
     with RunJournal(out / JOURNAL) as journal:
         results = tuple(journal.results().values())
     if gate.closed and (label == "before" or not results):
-        raise InputError(
-            f"{gate.closed} while the program was measured",
-            expected="a budget that at least measures the program before and after",
-            remedy="raise the cap and start again: finished calls are kept and not paid twice",
-        )
+        remedy = "raise the cap and start again: finished calls are kept and not paid twice"
+        raise InputError(f"{gate.closed} while the program was measured", remedy=remedy)
     report = Report(protocol, results)
     if len(lost := _unanswered(report)) > _TOLERATED * len(report.results):
         raise RunAborted(
@@ -348,12 +338,8 @@ def _log_output(job: Job) -> Iterator[None]:
 def _check_answering(gate: Gate) -> None:
     # Questions scored 0 while it was down: nothing chosen or measured by them is worth keeping.
     if gate.down:
-        raise RunAborted(
-            f"the LM stopped answering: {gate.down}",
-            expected="answers",
-            remedy="check that the endpoint is up and its key valid, then start the same "
-            "compilation again: finished calls are kept",
-        )
+        remedy = "check the endpoint and its key, then start again: finished calls are kept"
+        raise RunAborted(f"the LM stopped answering: {gate.down}", remedy=remedy)
 
 
 def _answered_by_both(before: Report, after: Report) -> tuple[Report, Report]:
@@ -402,18 +388,13 @@ def check_sets(sets: Mapping[str, Examples]) -> None:
     """
     for name, examples in sets.items():
         if not examples:
-            raise InputError(
-                f"the {name} set is empty", expected="at least one question", remedy="pass some"
-            )
+            raise InputError(f"the {name} set is empty", expected="at least one question")
     for (first, a), (second, b) in combinations(sets.items(), 2):
         known = {key for example in b for key in _keys(example)}
         if shared := [example.question for example in a if known & _keys(example)]:
-            raise InputError(
-                f"{len(shared)} questions are in {first} and in {second}, by id or by text: "
-                f"{listed(map(repr, shared), 3)}",
-                expected="sets that share none, with an id of its own for each question",
-                remedy=f"take them out of {first}",
-            )
+            wrong = f"{len(shared)} questions are in {first} and in {second}, by id or by text"
+            remedy = f"take them out of {first}, or give each question an id of its own"
+            raise InputError(f"{wrong}: {listed(map(repr, shared), 3)}", remedy=remedy)
 
 
 def _keys(example: dspy.Example) -> set[str]:

@@ -200,7 +200,7 @@ def _search_faults(case: Case, steps: Sequence[Step], *, judged: bool) -> Iterat
     late = '"sufficient" came too late' if judged else "the search was ended too late"
     for step in steps:
         unread, fault = case.unread_after(step), ""
-        needed = "the needed passage " + _quoted(unread)
+        needed = "the needed passage " + ", ".join(f'"{title}"' for title in unread)
         if step.judgement == "sufficient" and unread:
             query = _query(step)
             fault = f'{early}: {needed} had not been read; the query before was "{query}"'
@@ -249,10 +249,6 @@ def _wrong_kind(gold: str, given: str) -> str:
     if (normalise(gold) in _CLOSED) != (normalise(given) in _CLOSED):
         return "yes or no" if normalise(gold) in _CLOSED else "a span of the passages"
     return "a number or a date" if _NUMBER.search(gold) and not _NUMBER.search(given) else ""
-
-
-def _quoted(titles: Sequence[str]) -> str:
-    return ", ".join(f'"{title}"' for title in titles)
 
 
 def _query(step: Step) -> str:

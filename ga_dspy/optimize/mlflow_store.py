@@ -59,11 +59,9 @@ class TrackingFailed(GaDspyError):
             innermost = under
         found = innermost if isinstance(innermost, OSError) else cause
         text = " ".join(str(found).replace(uri, self.uri).split())
-        super().__init__(
-            f"MLflow at {self.uri} failed ({type(found).__name__}: {text[:300]})",
-            expected="a store that takes runs",
-            remedy="check that the server is up and the address is right",
-        )
+        remedy = "check that the server is up and the address is right"
+        what = f"MLflow at {self.uri} failed ({type(found).__name__}: {text[:300]})"
+        super().__init__(what, remedy=remedy)
 
 
 def store_uri(uri: str | None, root: Path) -> str:
@@ -136,7 +134,7 @@ def experiment_of(client: MlflowClient, uri: str, root: Path, name: str = EXPERI
 # --- From an address to a folder on this disk
 
 
-def resolve(uri: str, *, tracking_uri: str | None = None, root: Path = ROOT) -> Path:
+def resolve(uri: str, *, tracking_uri: str | None = None) -> Path:
     """Download the artifact of a compiled program from MLflow.
 
     It goes into a folder that is removed when the process ends. Nothing of it is executed or
@@ -144,8 +142,7 @@ def resolve(uri: str, *, tracking_uri: str | None = None, root: Path = ROOT) -> 
 
     Args:
         uri: "models:/name@alias", "models:/name/3" or "runs:/id/artifact".
-        tracking_uri: The store; by default `MLFLOW_TRACKING_URI`, else `mlflow.db` in `root`.
-        root: The folder of the local store.
+        tracking_uri: The store; by default `MLFLOW_TRACKING_URI`, else `artifacts/mlflow.db`.
 
     Returns:
         A folder with manifest.json and program.json.
@@ -155,7 +152,7 @@ def resolve(uri: str, *, tracking_uri: str | None = None, root: Path = ROOT) -> 
         TrackingFailed: The store was not reached.
         MissingExtra: mlflow is not installed.
     """
-    store = store_uri(tracking_uri, root)
+    store = store_uri(tracking_uri, ROOT)
     folder = uri if uri.startswith("runs:") else f"{uri}/artifacts"
     target = tempfile.mkdtemp(prefix="ga-dspy-artifact-")
     atexit.register(shutil.rmtree, target, ignore_errors=True)

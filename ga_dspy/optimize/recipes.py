@@ -18,7 +18,7 @@ import dspy
 import pydantic
 from pydantic import NonNegativeInt, PositiveInt
 
-from ga_dspy.errors import InputError, need_package
+from ga_dspy.errors import InputError, need_package, unknown
 from ga_dspy.lm.budget import NOTHING, Caps, Spent
 from ga_dspy.lm.dspy_private import model_info, rate
 from ga_dspy.lm.endpoints import EMBEDDED
@@ -76,17 +76,11 @@ class Recipe:
         for role in self.roles:
             if role not in lms:
                 option = "lm" if role == "task" else f"{role}_lm"
-                raise InputError(
-                    f"recipe {self.name} has no {role} LM",
-                    expected=f"one for each of: {', '.join(self.roles)}",
-                    remedy=f"pass {option}=… (on the command line --{option.replace('_', '-')})",
-                )
+                remedy = f"pass {option}=… (on the command line --{option.replace('_', '-')})"
+                raise InputError(f"recipe {self.name} has no {role} LM", remedy=remedy)
         if train < self.least():
-            raise InputError(
-                f"recipe {self.name} was given {train} train questions",
-                expected=f"at least {self.least()}",
-                remedy="pass more questions, or settings of the recipe that need fewer",
-            )
+            found = f"recipe {self.name} was given {train} train questions"
+            raise InputError(found, expected=f"at least {self.least()}")
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
         """Return about how much the recipe does."""
@@ -426,11 +420,7 @@ def recipe(name: str | None = None, *, reflection: bool = False, **settings: Any
     """
     chosen = name or (GEPA.name if reflection else BootstrapRandomSearch.name)
     if chosen not in RECIPES:
-        raise InputError(
-            f"recipe {chosen!r}",
-            expected=f"one of {', '.join(RECIPES)}",
-            remedy="pass one of these names",
-        )
+        raise unknown("recipe", chosen, RECIPES)
     try:
         return RECIPES[chosen](**settings)
     except pydantic.ValidationError as error:
@@ -577,9 +567,7 @@ def check_prices(lms: Iterable[dspy.BaseLM], caps: Caps) -> None:
     """
     if caps.money is None:
         return
-    if unknown := [lm.model for lm in lms if price_of(lm) is None]:
-        raise InputError(
-            f"{unknown[0]} has no known price, so a cap of money could not be enforced",
-            expected="LMs in DSPy's price list",
-            remedy="cap calls or tokens instead (--max-calls, --max-tokens)",
-        )
+    for lm in lms:
+        if price_of(lm) is None:
+            found = f"{lm.model} has no known price, so a cap of money could not be enforced"
+            raise InputError(found, remedy="cap calls or tokens (--max-calls, --max-tokens)")

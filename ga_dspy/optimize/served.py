@@ -41,11 +41,8 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
         config = context.artifacts["config"]
         if not os.environ.get("GA_DSPY_LM"):
             compiled_for = show(Path(config).parent).manifest.lms.get("task")
-            raise InputError(
-                "GA_DSPY_LM is not set",
-                expected="the LM to ask",
-                remedy=f"set it; the program was compiled for {compiled_for or 'no LM'}",
-            )
+            remedy = f"set it; the program was compiled for {compiled_for or 'no LM'}"
+            raise InputError("GA_DSPY_LM is not set", remedy=remedy)
         self.program = ga_dspy.from_config(config)
         if where := os.environ.get("GA_DSPY_WHERE"):
             self.program = self.program.only(_conditions(where))
@@ -60,11 +57,8 @@ def _conditions(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise InputError(
-            f"GA_DSPY_WHERE is {text!r:.80}",
-            expected="conditions on metadata as JSON",
-            remedy="""set it to such as '{"tenant": "acme"}'""",
-        ) from error
+        expected = 'conditions on metadata as JSON, such as {"tenant": "acme"}'
+        raise InputError(f"GA_DSPY_WHERE is {text!r:.80}", expected=expected) from error
 
 
 def _row(made: Any) -> dict[str, Any]:

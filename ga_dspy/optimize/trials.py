@@ -228,7 +228,7 @@ class Trials(BaseCallback):
         if program is None or exception is not None:
             return
         tried = transplanted(self._given, program)
-        mark = _mark(tried)
+        mark = fingerprint(tried)[:12]
         tokens = sum(found.get("tokens") or 0 for _, found, _ in outputs.results)
         with self._lock:
             if any(known.mark == mark for known in self.candidates):
@@ -258,11 +258,7 @@ class Trials(BaseCallback):
 
     def discard(self, rejected: MultiHopProgram) -> None:
         """Exclude a program from the choice."""
-        del self._programs[_mark(rejected)]
-
-
-def _mark(program: MultiHopProgram) -> str:
-    return fingerprint(program)[:12]
+        del self._programs[fingerprint(rejected)[:12]]
 
 
 def transplanted(given: MultiHopProgram, candidate: Any) -> MultiHopProgram:

@@ -18,7 +18,7 @@ import dspy
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from ga_dspy.errors import InputError, nearest
+from ga_dspy.errors import InputError, unknown
 
 LARGEST = 1_000_000
 """No whole number among the settings may be larger: a file from elsewhere may set them."""
@@ -168,11 +168,7 @@ def typed_settings(values: Mapping[str, Any], *programs: type[Configured]) -> di
     found: dict[str, Any] = {}
     for name, value in values.items():
         if name not in types:
-            raise InputError(
-                f"setting {name}={value}",
-                expected=f"one of {', '.join(sorted(types))}",
-                remedy=nearest(name, types) or "remove it, or choose a program that has it",
-            )
+            raise unknown("setting", name, sorted(types))
         kind, doc = types[name]
         try:
             given = None if str(value).lower() in ("none", "null") else value

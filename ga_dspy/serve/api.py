@@ -21,7 +21,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 from openai.types.chat import ChatCompletion
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as Refusal
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -40,8 +40,8 @@ from ga_dspy.serve.keys import ANYONE, Key, as_keys, find_key, may
 from ga_dspy.serve.service import About, Asking, Busy, Limits, Service
 from ga_dspy.storage import in_thread
 from ga_dspy.text import inert
-from ga_dspy.viewer import live_graph_page, live_page
 from ga_dspy.viewer import page as answer_page
+from ga_dspy.viewer.page import asset, live_page
 
 MODEL = "ga-dspy"
 _STREAM: Any = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
@@ -50,15 +50,12 @@ Text = Annotated[str, Field(max_length=LONGEST_QUESTION, pattern=r"\S")]
 Scalar = Annotated[str, Field(max_length=1_000)] | int | float | bool
 Scalars = Annotated[list[Scalar], Field(max_length=1_000)]
 Name = Annotated[str, Field(max_length=200)]
+Expected = Annotated[str, Field(max_length=1_000)] | None
 Some = Field(min_length=1, max_length=32)
 Signs = Literal[">", ">=", "<", "<=", "=", "!="]
 Bounds = Annotated[dict[Signs, Scalar], Some] | Annotated[dict[Literal["within"], Scalars], Some]
 Where = Annotated[dict[Name, Scalar | Scalars | Bounds], Some] | None
 """Conditions on the metadata of passages, as in `Index.only`; bounded, as each costs time."""
-
-
-class _Loose(BaseModel):
-    model_config = ConfigDict(extra="allow")
 
 
 class Question(BaseModel):
@@ -81,12 +78,10 @@ class Feedback(BaseModel):
 
     right: bool = Field(description="Whether the answer is right.")
     comment: Annotated[str, Field(max_length=10_000)] | None = None
-    expected: Annotated[str, Field(max_length=1_000)] | None = Field(
-        None, description="The right answer."
-    )
+    expected: Expected = Field(None, description="The right answer.")
 
 
-class Answer(_Loose):
+class Answer(BaseModel, extra="allow"):
     """An answer with its evidence, steps and cost: `Prediction.to_dict()`."""
 
     id: str = Field(description="Its id in /runs/{id}.")
@@ -366,7 +361,7 @@ def _add_routes(app: FastAPI, service: Service, anybody: Key) -> None:
 
         @app.get("/graph", include_in_schema=False)
         async def graph_page() -> Response:
-            return _page(live_graph_page())
+            return _page(live_page(asset("graph.js")))  # asks for /graph.json
 
     def find_record(id: str, caller: Key) -> bytes:
         record = service.records.get((caller.scope, id))
@@ -454,7 +449,7 @@ def _streamed(parts: AsyncIterator[str], mark: str = "") -> Response:
 # --- OpenAI's chat API: the text of the answer includes its sources
 
 
-class ChatMessage(_Loose):
+class ChatMessage(BaseModel, extra="allow"):
     """A message: a text, or parts, of which those with a text are read."""
 
     role: str
@@ -467,7 +462,7 @@ class ChatMessage(_Loose):
         return "\n".join(str(part.get("text") or "") for part in parts).strip()
 
 
-class Chat(_Loose):
+class Chat(BaseModel, extra="allow"):
     """A conversation; the user's last message is the question.
 
     Other parameters of OpenAI's API, such as a temperature, are accepted and have no effect.

@@ -205,11 +205,9 @@ class DocumentStore:
         """
         names = [_file_name(file) for file in files]
         if len(set(names)) < len(names) or not names:
-            raise InputError(
-                f"{len(names)} files, named {', '.join(names)}"[:300] if names else "no file",
-                expected="at least one file in the field `file`, and a name for each",
-                remedy="curl -F file=@report.pdf; rename files with equal names",
-            )
+            wrong = f"{len(names)} files, named {', '.join(names)}"[:300] if names else "no file"
+            expected = "at least one in the field `file`, each with a name of its own"
+            raise InputError(wrong, expected=expected, remedy="rename files with equal names")
         return [self._read(n, file, given) for n, file in zip(names, files, strict=True)]
 
     def put(self, caller: Key, drafts: Sequence[Draft]) -> Changed:
@@ -220,11 +218,9 @@ class DocumentStore:
         """
         most, counts = self.service.limits.passages, [len(draft.passages) for draft in drafts]
         if sum(counts) > most or 0 in counts:
-            raise InputError(
-                f"{sum(counts):,} passages in {len(drafts)} documents",
-                expected=f"text in each document, and at most {most:,} passages in one request",
-                remedy="split the request",
-            )
+            wrong = f"{sum(counts):,} passages in {len(drafts)} documents"
+            expected = f"text in each document, and at most {most:,} passages in one request"
+            raise InputError(wrong, expected=expected)
         scope, prefix = self._scope(caller), self._prefix(caller)
         documents = [_scoped(draft, scope, prefix) for draft in drafts]
         new = [passage for draft in documents for passage in draft.passages]
@@ -280,11 +276,8 @@ class DocumentStore:
             found = read_files(folder, chunk_tokens=chunk_tokens, overlap=overlap, redact=redact)
         notes = found.files[0].notes
         if not found.passages:
-            raise InputError(
-                f"{name} was not read ({'; '.join(notes)})",
-                expected=f"a text, or a file of {', '.join(filter(None, READERS))}",
-                remedy="check the file, or convert it",
-            )
+            expected = f"a text, or a file of {', '.join(filter(None, READERS))}"
+            raise InputError(f"{name} was not read ({'; '.join(notes)})", expected=expected)
         passages = []
         for number, passage in enumerate(found.passages, start=1):
             id = name if len(found.passages) == 1 else f"{name}#{number}"
@@ -317,11 +310,8 @@ class DocumentStore:
 def _file_name(file: UploadFile) -> str:
     name = replace_invalid(PureWindowsPath(file.filename or "").name)
     if not re.fullmatch(r"[^.#\x00-\x1f][^#\x00-\x1f]*", name) or len(name.encode()) > 200:
-        raise InputError(
-            f"the file name {name[:80]!r}",
-            expected="at most 200 bytes without # and control characters; no hidden file",
-            remedy="rename it",
-        )
+        expected = "at most 200 bytes without # and control characters; no hidden file"
+        raise InputError(f"the file name {name[:80]!r}", expected=expected)
     return name
 
 
@@ -340,11 +330,9 @@ def _scoped(draft: Draft, scope: Sequence[Where], prefix: str) -> Draft:
         id, metadata = prefix + passage.id.removeprefix(prefix), {**fixed, **passage.metadata}
         passages.append(passage.model_copy(update={"id": id, "metadata": Metadata(metadata)}))
     for name, value in (unmet or _unmet(passages, scope)).items():
-        raise InputError(
-            f"the metadata {name!r} of {draft.id!r} is {value!r:.80}",
-            expected=f"what the conditions of the key allow: {', '.join(map(as_json, scope))}",
-            remedy="correct them, or leave them out: a single value is set by the server",
-        )
+        wrong = f"the metadata {name!r} of {draft.id!r} is {value!r:.80}"
+        expected = f"what the conditions of the key allow: {', '.join(map(as_json, scope))}"
+        raise InputError(wrong, expected=expected, remedy="leave out what the server sets")
     return Draft(prefix + draft.id.removeprefix(prefix), passages, draft.notes)
 
 

@@ -7,24 +7,24 @@ import hmac
 import json
 import re
 import secrets
-import tomllib
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
 from fastapi import Depends, HTTPException, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from ga_dspy.errors import InputError
 from ga_dspy.graphrag import Access, GraphIndex
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.retrieval.where import as_json
+from ga_dspy.storage import read_as
 
 Right = Literal["ask", "write", "metrics"]
 
 
-class Key(BaseModel):
+class Key(BaseModel, frozen=True, extra="forbid"):
     """An API key: its hash, and what its holder may do and see.
 
     Attributes:
@@ -35,8 +35,6 @@ class Key(BaseModel):
         labels: The caller's access labels in a graph; by default those of the server.
         rights: "ask": questions, searches and their records; "write": documents; "metrics".
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = ""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -69,11 +67,8 @@ class Key(BaseModel):
         if self.labels is None:
             return program
         if not isinstance(program.retriever, GraphIndex):
-            raise InputError(
-                f"the key {self.name!r} has labels, and the server has no graph",
-                expected="a graph, since labels restrict the passages of a graph",
-                remedy="add --graph, or use `where` for conditions on metadata",
-            )
+            found = f"the key {self.name!r} has labels, and the server has no graph"
+            raise InputError(found, remedy="add --graph, or use `where` for metadata")
         access = Access(labels=self.labels)
         return program.with_retrievers(
             lambda one: one.for_caller(access) if isinstance(one, GraphIndex) else one
@@ -115,27 +110,16 @@ def read_key_file(path: Path) -> list[Key]:
     Raises:
         InputError: The file cannot be read, an entry is invalid, or there is none.
     """
-    name = ""
-    try:
-        tables = tomllib.loads(path.read_text("utf-8"))
-        keys = []
-        for name, table in tables.items():
-            keys.append(Key.model_validate({**dict(table), "name": name}))
-        if not keys:
-            raise ValueError("no entry")
-        if len({key.sha256 for key in keys}) < len(keys):
-            raise ValueError("two entries with one key")
-    except (OSError, TypeError, ValueError) as error:
-        cause = getattr(error, "strerror", None) or str(error)
-        if isinstance(error, ValidationError):
-            first = error.errors(include_input=False)[0]
-            cause = f"[{name}] {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise InputError(
-            f"{path}: {cause}",
-            expected="a table per key with sha256, and optionally where, labels and rights "
-            f"({', '.join(get_args(Right))})",
-            remedy="make an entry with `ga-dspy serve --new-key NAME`",
-        ) from error
+    wrong = {
+        "expected": "a table per key with sha256, and optionally where, labels and rights "
+        f"({', '.join(get_args(Right))})",
+        "remedy": "make an entry with `ga-dspy serve --new-key NAME`",
+    }
+    found = read_as(path, dict[str, Key], **wrong)
+    keys = [key.model_copy(update={"name": name}) for name, key in found.items()]
+    if not keys or len({key.sha256 for key in keys}) < len(keys):
+        twice = "two entries with one key" if keys else "no entry"
+        raise InputError(f"{path}: {twice}", **wrong)
     return keys
 
 

@@ -4,7 +4,5 @@ from __future__ import annotations
 
 from ga_dspy.viewer.graph import graph_data as graph_data
 from ga_dspy.viewer.graph import graph_page as graph_page
-from ga_dspy.viewer.graph import live_graph_page as live_graph_page
-from ga_dspy.viewer.page import live_page as live_page
 from ga_dspy.viewer.page import page as page
 from ga_dspy.viewer.page import run_page as run_page

@@ -10,7 +10,7 @@ from ga_dspy.graphrag.communities import Community, Topic, find_communities
 from ga_dspy.graphrag.walk import central_nodes
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
-from ga_dspy.viewer.page import asset, document, live_page
+from ga_dspy.viewer.page import asset, document
 
 
 def graph_page(
@@ -38,11 +38,6 @@ def graph_page(
     """
     data = graph_data(graph, index, access=access, communities=communities, topics=topics)
     return document(title, {"title": title, "graph": data}, asset("graph.js"))
-
-
-def live_graph_page() -> str:
-    """Return a page that asks its own server for the graph, at /graph.json."""
-    return live_page(asset("graph.js"))
 
 
 def graph_data(
