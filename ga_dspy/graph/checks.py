@@ -146,10 +146,8 @@ def sound_chain(
         unstated = [relation for relation in chain if not stated[relation]]
         if not unstated:
             case = _case(rest, question, answer, chain, stated, passages)
-            checks = [_joint, _polarity, _other_form, _missing, _other_holder]
-            checks += [_other_kin, _other_time]
-            checks += [_comparison] if case.is_comparison else [_direction, _other_kind]
-            return () if any(check(case) for check in checks) else chain
+            faults = [*_FAULTS, *(_FAULTS_COMPARING if case.is_comparison else _FAULTS_OTHERWISE)]
+            return () if any(has_fault(case) for has_fault in faults) else chain
         rest = _without(rest, unstated)
     return ()
 
@@ -163,7 +161,7 @@ def fits_question(
     whether the answer is right.
     """
     case = _case(graph, question, answer, chain)
-    return not (_other_form(case) or (not case.is_comparison and _other_kind(case)))
+    return not (_has_other_form(case) or (not case.is_comparison and _is_of_other_kind(case)))
 
 
 def _case(
@@ -200,17 +198,17 @@ def _without(graph: KnowledgeGraph, gone: Collection[Relation]) -> KnowledgeGrap
     return graph.with_visible(tuple(entities), tuple(r for r in graph.relations if r not in gone))
 
 
-# --- Namesakes, polarity, time
+# --- The faults of a chain: namesakes, polarity, time
 
 
-def _joint(case: Case) -> str:
-    """Reject two links that only share a name: it may belong to two things."""
-    for one, other in combinations(case.links, 2):
-        for node in one.things & other.things:
-            is_joint = case.graph.is_joint(node, one.passages, other.passages)
-            if is_joint and not _is_titled(case, node, one.passages | other.passages):
-                return f"only the name joins what is said of {node!r}"
-    return ""
+def _joins_namesakes(case: Case) -> bool:
+    """Return whether two links only share a name: it may belong to two things."""
+    return any(
+        case.graph.is_joint(node, one.passages, other.passages)
+        and not _is_titled(case, node, one.passages | other.passages)
+        for one, other in combinations(case.links, 2)
+        for node in one.things & other.things
+    )
 
 
 def _is_titled(case: Case, node: str, passages: Iterable[str]) -> bool:
@@ -220,15 +218,11 @@ def _is_titled(case: Case, node: str, passages: Iterable[str]) -> bool:
     return is_only and any(identity(title) == identity(node) for title in titles)
 
 
-def _polarity(case: Case) -> str:
-    """Reject a chain that lacks a negation or hedge of the question."""
-    if case.judgement == "no":
-        return ""
+def _lacks_denial(case: Case) -> bool:
+    """Return whether the chain lacks a negation or hedge of the question."""
     ours = (denials(link.relation.relation) for link in case.links)
     theirs = (each.denials for link in case.links for each in link.statements)
-    missing = case.question.denials.difference(*ours, *theirs)
-    listed = ", ".join(sorted(missing))
-    return f"the question denies ({listed}), the chain does not" if missing else ""
+    return case.judgement != "no" and bool(case.question.denials.difference(*ours, *theirs))
 
 
 _SPAN: Final = re.compile(
@@ -256,8 +250,8 @@ def _has_year(text: str, year: str) -> bool:
     return spans or year in text or any(first <= year for first in _SINCE.findall(text))
 
 
-def _other_time(case: Case) -> str:
-    """Reject a chain about another year, or about the past if the question asks for the present."""
+def _is_of_other_time(case: Case) -> bool:
+    """Return whether the chain is of another year, or of the past and the question is not."""
     stated = [(link, each) for link in case.links for each in link.statements]
     own = [f"{one.relation} {one.time or ''} {one.tail}" for one, _, _ in case.links]
     own += [case.described, *(end for link in case.links for end in link.relation.ends)]
@@ -268,20 +262,18 @@ def _other_time(case: Case) -> str:
     for year in case.question.years:
         is_stated = any(is_of_year(text, year, name) for text, name in about)
         if not is_stated and not any(_has_year(text, year) for text in own):
-            return f"nothing in the chain is of {year}"
+            return True
     past, asked = word_table("past").keys(), set(case.question.words)
-    is_present = asked & {"is", "are"} and not asked & {"was", "were", "did", "had"}
-    for link, each in stated if is_present and not past & asked else ():
-        if past & set(fold_words(f"{link.relation.relation} {each.part}").split()):
-            return "the chain is about the past"
-    return ""
+    is_present = asked & {"is", "are"} and not asked & {"was", "were", "did", "had", *past}
+    parts = fold_words(" ".join(f"{link.relation.relation} {each.part}" for link, each in stated))
+    return bool(is_present and past & set(parts.split()))
 
 
 # --- Words of the question that the chain does not have
 
 
-def _missing(case: Case) -> str:
-    """Reject a chain that lacks a word of the question.
+def _lacks_word(case: Case) -> bool:
+    """Return whether the chain lacks a word of the question.
 
     A word that asks for a property must be in a relation; a word that narrows down may be in a
     sentence; a name may be anywhere in them.
@@ -300,19 +292,18 @@ def _missing(case: Case) -> str:
         if word in order or not meanings.isdisjoint(related) or is_sort(case.question.words, i):
             continue
         if i in telling and not (is_agent(word) and meanings & kinds):
-            return f"no link is about {word!r}"
+            return True
         if meanings.isdisjoint(around) and not asked.is_kind:
-            return f"nothing in the chain is about {word!r}"
-    ranks = [w for w in case.question.words if w in order or w in ORDINAL_WORDS]
-    missing = [w for w in ranks if w not in there | _AROUND and not case.is_comparison]
-    return f"nothing in the chain is {missing[0]!r}" if missing else ""
+            return True
+    ranks = {word for word in case.question.words if word in order or word in ORDINAL_WORDS}
+    return not case.is_comparison and not ranks <= there | _AROUND
 
 
 _AROUND: Final = frozenset(("before", "after", "more", "most", "less", "least"))
 
 
-def _other_holder(case: Case) -> str:
-    """Reject a chain through the director of another film than the question names."""
+def _has_other_holder(case: Case) -> bool:
+    """Return whether the chain is of the director of another film than the question names."""
     tokens = case.question.words
     for i, word, meanings in case.question.asked:
         behind = [t for t in tokens[i + 1 : i + 5] if t not in ARTICLES and not kind_of(t)]
@@ -320,23 +311,19 @@ def _other_holder(case: Case) -> str:
             continue
         stated = [link for link in case.links if not meanings.isdisjoint(link.meanings)]
         if stated and not any(set(case.sources) & {*link.relation.ends} for link in stated):
-            return f"another {word!r}"
-    return ""
+            return True
+    return False
 
 
-def _other_kin(case: Case) -> str:
-    """Reject a chain through a relative that the question does not ask for."""
+def _has_other_kin(case: Case) -> bool:
+    """Return whether the chain has a relative that the question does not ask for."""
     wanted = entries_in("kin", " ".join(case.question.words))
     allowed = wanted.union(*(_MAY_BE[each] for each in wanted))
-    hops = 0
-    for link in case.links:
-        here = entries_in("kin", link.relation.relation)
-        hops += not here.isdisjoint(("parent", "child"))
-        if not here <= allowed:
-            return f"the question does not ask for {link.relation.relation!r}"
-    is_short = "grand" in wanted and hops < 2
+    related = [entries_in("kin", link.relation.relation) for link in case.links]
+    generations = sum(not kin.isdisjoint(("parent", "child")) for kin in related)
+    is_short = "grand" in wanted and generations < 2
     is_stated = any("grand" in link.relation.relation for link in case.links)
-    return "one generation is not two" if is_short and not is_stated else ""
+    return any(not kin <= allowed for kin in related) or (is_short and not is_stated)
 
 
 _MAY_BE: Final = {
@@ -348,11 +335,11 @@ _MAY_BE: Final = {
 # --- Direction, and the kind of the answer
 
 
-def _direction(case: Case) -> str:
-    """Reject a chain that states of one party what the question asks of the other."""
+def _runs_other_way(case: Case) -> bool:
+    """Return whether the chain states of one party what the question asks of the other."""
     tokens = case.question.words
     if not {"when", "where"}.isdisjoint(tokens[:2]):
-        return ""
+        return False
     for i, word, meanings in case.question.asked:
         is_action = i in case.question.telling or "than" in tokens[i + 1 : i + 2]
         is_third_person = word.endswith("s") and not is_sort(tokens, i)
@@ -362,8 +349,8 @@ def _direction(case: Case) -> str:
         roles = {role for link in case.links for role in _roles(link, meanings)}
         is_met = roles != {"done to"} if wanted == "other" else wanted in roles
         if roles and not is_met:
-            return f"{word!r} runs the other way"
-    return ""
+            return True
+    return False
 
 
 _SYMMETRIC: Final = frozenset(("marriage", "brother", "sister", "play"))
@@ -389,25 +376,22 @@ _OPTIONS: Final = re.compile(r"[,:]\s*((?!who|which|that|what|and\b)[^,:]+\bor\b
 """The end of a question that offers a choice: ", A or B?"."""
 
 
-def _other_form(case: Case) -> str:
-    """Reject an answer that the form of the question excludes.
+def _has_other_form(case: Case) -> bool:
+    """Return whether the form of the question excludes the answer.
 
     "Are both …?" asks for yes or no, "which …, A or B?" for A or B, and what both are has to be
     stated of each.
     """
     tokens = case.question.words
     asks_for_word = "or" in tokens or not _ASKING.isdisjoint(tokens)
-    if tokens[0] in _POLAR and not asks_for_word and not case.judgement:
-        return "neither yes nor no"
     offered = _OPTIONS.search(case.question.text)
-    if offered and not case.judgement and not mentions(case.answer, offered[1]):
-        return "none of the options"
-    if "both" in tokens and case.judgement != "no":
-        ends = {end for link in case.links for end in link.relation.ends}
-        for name in _joined(case.question):
-            if named_by(case.graph, name).isdisjoint(ends):
-                return f"nothing about {name!r}"
-    return ""
+    is_offered = offered is None or bool(mentions(case.answer, offered[1]))
+    is_polar = tokens[0] in _POLAR and not asks_for_word
+    if not case.judgement and (is_polar or not is_offered):
+        return True
+    ends = {end for link in case.links for end in link.relation.ends}
+    both = _joined(case.question) if "both" in tokens and case.judgement != "no" else ()
+    return any(named_by(case.graph, name).isdisjoint(ends) for name in both)
 
 
 def _joined(question: Question) -> tuple[str, ...]:
@@ -421,21 +405,21 @@ _NATIONALITY: Final = frozenset(("nationality", "citizenship"))
 _APART: Final = ({"person", "work"}, {"person", "place"}, {"work", "place"})
 
 
-def _other_kind(case: Case) -> str:
-    """Reject an answer that is not of the kind that the question asks for."""
+def _is_of_other_kind(case: Case) -> bool:
+    """Return whether the answer is not of the kind that the question asks for."""
     tokens, value = case.question.words, kind_of_value(case.answer)
     entity = case.graph.find(case.answer)
     kind = broad_kind(kind_of(entity.type)) if entity else ""
     sorts = [kind_of(behind) for word, behind in pairwise(tokens) if word in ("which", "what")]
     if sorts and {broad_kind(sorts[0]), kind} in _APART:
-        return "another kind of thing"
+        return True
     if tokens[0] == "when" and not holds_date(case.answer):
-        return "no date"
+        return True
     is_number = bool(value) or not NUMBER_WORDS.keys().isdisjoint(fold_words(case.answer).split())
     if tokens[:2] == ("how", "many") and not is_number:
-        return "no number"
+        return True
     if tokens[0] in ("who", "whom", "whose") and (value or kind in ("place", "work")):
-        return "nobody"
+        return True
     if tokens[0] == "where" or not _NATIONALITY.isdisjoint(tokens):
         # "Where does the director of X work?" asks about the director, and not who it is.
         own = named_by(case.graph, case.answer)
@@ -447,9 +431,9 @@ def _other_kind(case: Case) -> str:
         )
         stated = NO_WORDS.union(*map(meanings_in, last))
         if any(not stated.isdisjoint(meanings) for meanings in holders):
-            return "somebody of whom more is asked"
-    is_place = tokens[0] == "where" or tokens[:4] == ("what", "is", "the", "place")
-    return "no place" if is_place and (value or kind in ("person", "work", "band")) else ""
+            return True
+    asks_for_place = tokens[0] == "where" or tokens[:4] == ("what", "is", "the", "place")
+    return asks_for_place and (bool(value) or kind in ("person", "work", "band"))
 
 
 # --- Comparisons: the values decide
@@ -459,25 +443,22 @@ _Reached = Sequence[tuple[Link, int]]
 """The links that lead from a source, and how far from it each is."""
 
 
-def _comparison(case: Case) -> str:
-    """Reject a comparison whose facts do not lead to the answer."""
+def _compares_otherwise(case: Case) -> bool:
+    """Return whether the facts of a comparison do not lead to the answer."""
     tokens, order = case.question.words, word_table("order")
     reached = {source: list(_from(case, source)) for source in case.sources}
     reached = {source: links for source, links in reached.items() if links}
     orders = [each for word in tokens for each in order.get(word, ())]
     if orders:
-        return _wrong_order(case, reached, orders[0])
+        return not _is_in_order(case, reached, orders[0])
     if "same" in tokens:
-        return _wrong_sameness(case, reached)
+        return not _is_same(case, reached)
     if case.judgement == "no":
-        is_denied = any(denials(link.relation.relation) for link in case.links)
-        return "" if is_denied else "nothing says no"
-    for source, links in reached.items() if case.judgement else ():
-        stated = NO_WORDS.union(*(link.meanings for link, _ in links))
-        telling = (each for each in case.question.asked if each.place in case.question.telling)
-        if any(each.meanings.isdisjoint(stated) for each in telling):
-            return f"not stated of {source!r}"
-    return ""
+        return not any(denials(link.relation.relation) for link in case.links)
+    telling = [each for each in case.question.asked if each.place in case.question.telling]
+    stated = [NO_WORDS.union(*(link.meanings for link, _ in links)) for links in reached.values()]
+    is_stated = not any(each.meanings.isdisjoint(one) for each in telling for one in stated)
+    return bool(case.judgement) and not is_stated
 
 
 def _from(case: Case, source: str) -> Iterator[tuple[Link, int]]:
@@ -513,8 +494,8 @@ def _amounts(text: str, kind: str) -> Iterator[_Amount]:
             yield tuple(map(float, key))
 
 
-def _wrong_order(case: Case, reached: Mapping[str, _Reached], order: str) -> str:
-    """Reject a comparison whose values put another thing first."""
+def _is_in_order(case: Case, reached: Mapping[str, _Reached], order: str) -> bool:
+    """Return whether the values of a comparison put the answer first."""
     kind, _, pick = order.partition(" ")
     is_life = not {"lived", "live"}.isdisjoint(case.question.words)
     asked = NO_WORDS.union(*(each.meanings for each in case.question.asked))
@@ -523,19 +504,18 @@ def _wrong_order(case: Case, reached: Mapping[str, _Reached], order: str) -> str
     for source, links in reached.items():
         found = _life(links) if is_life else _values(links, kind, asked & EVENTS)
         if not found:
-            return f"nothing to compare {source!r} by"
+            return False
         values[source] = min(found) if pick == "least" else max(found)
         shared.append(NO_WORDS.union(*(link.meanings for link, _ in links)))
     if len(values) < 2 or not frozenset.intersection(*shared):
-        return "nothing to compare"
+        return False
     is_most = is_life or pick == "most"
     first, second = sorted(values, key=lambda source: values[source], reverse=is_most)[:2]
     if not _is_decided(values[first], values[second], is_life):
-        return "the values do not decide"
+        return False
     if case.judgement:
-        is_first = first == next(iter(reached))
-        return "" if is_first == (case.judgement == "yes") else "the values say otherwise"
-    return "" if first in named_by(case.graph, case.answer) else "the values are for another"
+        return (first == next(iter(reached))) == (case.judgement == "yes")
+    return first in named_by(case.graph, case.answer)
 
 
 def _values(links: _Reached, kind: str, events: frozenset[str]) -> list[_Amount]:
@@ -564,23 +544,21 @@ def _is_decided(one: _Amount, other: _Amount, is_life: bool) -> bool:
     return first is not None and (is_life or is_number or 0 not in first)
 
 
-def _wrong_sameness(case: Case, reached: Mapping[str, _Reached]) -> str:
-    """Reject a comparison whose values are not the same, or are where the answer is no."""
+def _is_same(case: Case, reached: Mapping[str, _Reached]) -> bool:
+    """Return whether the values of a comparison are the same, or not where the answer is no."""
     tokens = case.question.words
     needed = [e.meanings for e in case.question.asked if e.is_kind or not is_sort(tokens, e.place)]
     if len(reached) < 2 or not needed:
-        return "nothing to compare"
+        return False
     *way, last = needed
     values = []
-    for source, links in reached.items():
+    for links in reached.values():
         on_way = [far for link, far in links if any(each & link.meanings for each in way)]
         behind = (link for link, far in links if far > max(on_way, default=0))
-        ends = {value for link in behind for value in _what(link, last)}
-        if not ends or len(on_way) < len(way):
-            return f"not stated of {source!r}"
-        values.append(ends)
-    is_same = bool(set.intersection(*values))
-    return "" if is_same == (case.judgement == "yes") else "the values say otherwise"
+        values.append({value for link in behind for value in _what(link, last)})
+        if not values[-1] or len(on_way) < len(way):
+            return False
+    return bool(set.intersection(*values)) == (case.judgement == "yes")
 
 
 def _what(link: Link, meanings: frozenset[str]) -> Iterator[str]:
@@ -594,3 +572,11 @@ def _what(link: Link, meanings: frozenset[str]) -> Iterator[str]:
             yield min(word, *lexicon.COUNTRY_FORMS.get(word, ()), key=str)
     if not is_class(link.relation):
         yield identity(link.relation.tail)
+
+
+_FAULTS: Final = (
+    _joins_namesakes, _lacks_denial, _has_other_form, _lacks_word, _has_other_holder,
+    _has_other_kin, _is_of_other_time,
+)  # fmt: skip
+_FAULTS_COMPARING: Final = (_compares_otherwise,)
+_FAULTS_OTHERWISE: Final = (_runs_other_way, _is_of_other_kind)
