@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, dropwhile, groupby, islice, pairwise
 from os.path import commonprefix
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from rapidfuzz.distance import OSA
 
@@ -32,7 +32,6 @@ from ga_dspy.terms import (
     Term,
     cached_short,
     fold,
-    fold_words,
     other_forms,
     sentences,
     terms,
@@ -40,15 +39,12 @@ from ga_dspy.terms import (
 
 MAX_MENTIONS = 20
 
-MatchLevel = Literal["exact", "normalised", "fuzzy"]
-
 
 class Mention(NamedTuple):
-    """The place of a phrase: characters `start` to `end` (exclusive), and how it matched."""
+    """The place of a phrase: characters `start` to `end` (exclusive)."""
 
     start: int
     end: int
-    level: MatchLevel
 
 
 Span = tuple[int, int]
@@ -121,7 +117,6 @@ class _Phrase:
         while len(found) > 1 and found[0].keys[0] in ARTICLES:
             found = found[1:]
         self.terms, self.phrase = found, phrase
-        self.plain = fold_words(phrase[found[0].start :]) if found else ""
         self.strict = _Wording(self, _seek(found, exact=True), skips=0)
 
     @cached_property
@@ -682,21 +677,21 @@ def _read(text: str) -> _Text:
 
 
 def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
-    """Return every mention of a phrase in a text, at the first level that matches.
+    """Return every mention of a phrase in a text, in the first wording that matches.
 
-    1. exact: the same words in the same order, spelled the same;
-    2. normalised: the same but for case, accents and punctuation, without a leading article;
-    3. fuzzy: the same meaning in another wording. Numbers and dates are compared by value ("1.2
-       million", "1,200,000"; a date contains its year); names may be shortened ("William
-       Gladstone" for "William Ewart Gladstone"), abbreviated, inflected, or contain one typo; an
-       adjective mentions its country; a description ("her father's church") matches if all its
-       content words are close together ("the church of her father").
+    1. The same words in the same order, but for case, accents and punctuation, without a leading
+       article.
+    2. The same meaning in another wording. Numbers and dates are compared by value ("1.2 million",
+       "1,200,000"; a date contains its year); names may be shortened ("William Gladstone" for
+       "William Ewart Gladstone"), abbreviated, inflected, or contain one typo; an adjective
+       mentions its country; a description ("her father's church") matches if all its content words
+       are close together ("the church of her father").
 
     No mention crosses the end of a sentence, a line or a bracket, none is part of a longer name
     of another thing ("Mexico" in "New Mexico"), and a name of one word must be capitalised.
 
     >>> mentions("the red lodge", "Red Lodge is a city.")
-    (Mention(start=0, end=9, level='normalised'),)
+    (Mention(start=0, end=9),)
     >>> mentions("Billings", "Red Lodge is a city.")
     ()
     """
@@ -704,13 +699,8 @@ def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
     if not sought.terms or not text:
         return ()
     there = _read(text)
-    places = ((there.terms[a].start, there.terms[b - 1].end) for a, b in there.spans(sought))
-    return tuple(Mention(a, b, _level(sought, text[a:b])) for a, b in places)
-
-
-def _level(sought: _Phrase, found: str) -> MatchLevel:
-    is_same = fold_words(found) == sought.plain
-    return "exact" if found == sought.phrase else "normalised" if is_same else "fuzzy"
+    spans = there.spans(sought)
+    return tuple(Mention(there.terms[a].start, there.terms[b - 1].end) for a, b in spans)
 
 
 def supports_phrase(phrase: str, text: str, about: str = "") -> bool:

@@ -16,7 +16,6 @@ from itertools import dropwhile
 from typing import Any, Final
 
 from ga_dspy import lexicon
-from ga_dspy.mentions import MatchLevel as MatchLevel
 from ga_dspy.mentions import Mention as Mention
 from ga_dspy.mentions import mentions as mentions
 from ga_dspy.mentions import supports_phrase as supports_phrase

@@ -146,7 +146,7 @@ def _says(word: str, own: set[str]) -> bool:
 
 
 def _mention(names: Sequence[str], text: str) -> Span | None:
-    found = (each[:2] for name in names for each in mentions(name, text))
+    found = (each for name in names for each in mentions(name, text))
     return next(found, None)
 
 
