@@ -24,7 +24,7 @@ from ga_dspy.graph.clusters import (
     references,
 )
 from ga_dspy.graph.identity import identity, relation_key, says_same, split_qualifier, split_title
-from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value
+from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value, grouped
 from ga_dspy.graph.traits import contradict, ids_in, kind_of, traits, wordings_of
 from ga_dspy.passage import Passage
 from ga_dspy.text import ARTICLES, MONTHS, normalise, visible
@@ -84,15 +84,21 @@ class KnowledgeGraph(Value):
     def _view(self) -> View:
         return _view_of(self.records)
 
+    @cached_property
+    def _shown(self) -> GraphUpdate:
+        entities = tuple(entity for entity, _ in self._view.entities)
+        relations = tuple(relation for relation, _ in self._view.relations)
+        return GraphUpdate.model_construct(entities=entities, relations=relations)
+
     @property
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities, each once, in the order in which they were first stated."""
-        return (self.visible or self._view).entities
+        return (self.visible or self._shown).entities
 
     @property
     def relations(self) -> tuple[Relation, ...]:
         """Return the relations; their ends are entity names or plain values such as a date."""
-        return (self.visible or self._view).relations
+        return (self.visible or self._shown).relations
 
     def is_joint(self, name: str, one: Collection[str], other: Collection[str]) -> bool:
         """Return whether only the name connects two statements about a node.
@@ -174,7 +180,7 @@ class KnowledgeGraph(Value):
         entities, relations = set(earlier.records.entities), set(earlier.records.relations)
         new: list[Entity] = []
         attributes: list[tuple[str, str]] = []
-        for entity, records in zip(self._view.entities, self._view.entity_records, strict=True):
+        for entity, records in self._view.entities:
             known = [record for record in records if record in entities]
             before = {normalise(text) for e in known for text in (e.type, *e.attributes)}
             if known or not records:
@@ -182,8 +188,7 @@ class KnowledgeGraph(Value):
                 attributes += [(entity.name, attribute) for attribute in fresh]
             else:
                 new.append(entity)
-        stated = zip(self._view.relations, self._view.relation_records, strict=True)
-        gained = (relation for relation, records in stated if relations.isdisjoint(records))
+        gained = (one for one, records in self._view.relations if relations.isdisjoint(records))
         return Gain(tuple(new), tuple(gained), tuple(attributes))
 
     def __repr__(self) -> str:
@@ -203,12 +208,10 @@ class KnowledgeGraph(Value):
 
 
 class View(NamedTuple):
-    """Entities and relations as they are shown, and the records behind each."""
+    """Entities and relations as they are shown, each with its records."""
 
-    entities: tuple[Entity, ...]
-    relations: tuple[Relation, ...]
-    entity_records: tuple[tuple[Entity, ...], ...]
-    relation_records: tuple[tuple[Relation, ...], ...]
+    entities: tuple[tuple[Entity, tuple[Entity, ...]], ...]
+    relations: tuple[tuple[Relation, tuple[Relation, ...]], ...]
     clusters: dict[str, Cluster]
     """The references to each node, by its shown name."""
 
@@ -216,23 +219,13 @@ class View(NamedTuple):
 @lru_cache(maxsize=64)
 def _view_of(records: GraphUpdate) -> View:
     found = references(records)
-    return view(records, gather(found, matches(found, records.relations)))
-
-
-def view(update: GraphUpdate, parts: list[Cluster]) -> View:
-    """Build the view of records that are clustered by entity."""
+    parts = gather(found, matches(found, records.relations))
     titles = titles_of(parts)
-    place = {record: i for i, record in enumerate(update.entities)}
+    place = {record: i for i, record in enumerate(records.entities)}
     entities = [shown for shown in map(partial(shown_entity, place), titles, parts) if shown]
     entities.sort(key=lambda shown: place[shown[1][0]] if shown[1] else len(place))
-    relations = shown_relations(update.relations, nodes_of_ends(titles, parts))
-    return View(
-        tuple(shown for shown, _ in entities),
-        tuple(shown for shown, _ in relations),
-        tuple(records for _, records in entities),
-        tuple(records for _, records in relations),
-        dict(zip(titles, parts, strict=True)),
-    )
+    relations = shown_relations(records.relations, nodes_of_ends(titles, parts))
+    return View(tuple(entities), tuple(relations), dict(zip(titles, parts, strict=True)))
 
 
 def nodes_of_ends(titles: Iterable[str], parts: Iterable[Cluster]) -> dict[End, str]:
@@ -291,9 +284,7 @@ def shown_relations(
             same[head, _meaning(relation.relation), tail].append(relation)
     shown = []
     for (head, _, tail), records in _with_whole_dates(same).items():
-        by_time: dict[str, list[Relation]] = defaultdict(list)
-        for record in records:
-            by_time[normalise(record.time or "")].append(record)
+        by_time = grouped((normalise(record.time or ""), record) for record in records)
         groups = by_time.values() if len(by_time.keys() - {""}) > 1 else [records]
         shown += [(_relation(head, tail, group), tuple(group)) for group in groups]
     return shown
@@ -305,9 +296,7 @@ def titles_of(parts: list[Cluster]) -> list[str]:
     A name depends on the clusters with the same name, with or without a qualifier, alone.
     """
     names = [_name(part) for part in parts]
-    namesakes: dict[str, list[int]] = defaultdict(list)
-    for i, name in enumerate(names):
-        namesakes[normalise(name)].append(i)
+    namesakes = grouped((normalise(name), i) for i, name in enumerate(names))
     used = {(identity(names[i]), plain) for plain, (i, *more) in namesakes.items() if not more}
 
     def rank(i: int) -> tuple[list[str], list[tuple[str, list[str]]]]:
@@ -375,9 +364,7 @@ def _details(part: Cluster) -> list[str]:
 
 def _distinct_wordings(texts: Iterable[str], besides: Iterable[str]) -> tuple[str, ...]:
     """Return one wording of each text in first-seen order; which one, depends on no order."""
-    wordings: dict[str, list[str]] = defaultdict(list)
-    for text in texts:
-        wordings[normalise(text)].append(text)
+    wordings = grouped((normalise(text), text) for text in texts)
     for text in ("", *besides):
         wordings.pop(normalise(text), None)
     return tuple(map(min, wordings.values()))
@@ -472,9 +459,7 @@ def to_networkx(
 
 
 def _quotes(relation: Relation, passages: Mapping[str, Passage]) -> list[dict[str, str]]:
-    spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for each in relation.evidence:
-        spans[each.passage].append((each.start, each.end))
+    spans = grouped((each.passage, (each.start, each.end)) for each in relation.evidence)
     found = ((passages[id], spans[id]) for id in spans if id in passages)
     return [{"title": p.title, "source": p.source, "text": p.quote(at)} for p, at in found]
 

@@ -17,7 +17,7 @@ from ga_dspy import lexicon
 from ga_dspy.graph.identity import identity, plain_relation
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.lines import linearise
-from ga_dspy.graph.records import Entity, Relation
+from ga_dspy.graph.records import Entity, Relation, grouped
 from ga_dspy.graph.traits import WORKS, kind_of
 from ga_dspy.terms import CONNECTORS, STOPWORDS, Term, cached_short, fold_words, terms, words
 from ga_dspy.text import mentions, normalise, places, stands_in
@@ -242,10 +242,8 @@ def _ways(edges: _Edges, source: str) -> dict[str, list[_Way]]:
     found: dict[str, list[_Way]] = defaultdict(list)
     front = [_Way(0.0, (source,), (), frozenset())]
     for _ in range(MAX_HOPS):
-        grown: dict[str, list[_Way]] = defaultdict(list)
-        for longer in chain.from_iterable(way.onward(edges) for way in front):
-            grown[longer.nodes[-1]].append(longer)
-        front = []
+        longer = chain.from_iterable(way.onward(edges) for way in front)
+        grown, front = grouped((way.nodes[-1], way) for way in longer), []
         for node, ways in grown.items():
             best = sorted(ways, key=_cost)[:_WAYS_A_NODE]
             found[node] += best
@@ -512,7 +510,7 @@ def prune(
     question: str,
     budget: int,
     count: Callable[[str], int],
-    labels: Mapping[str, int] | None = None,
+    labels: Mapping[str, int] = {},
     keep: Collection[str] = (),
 ) -> Pruned:
     """Drop as little as possible, the farthest first, so that the compact form fits a budget.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import chain
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -49,6 +50,34 @@ def _name(value: Any) -> Any:
 
 Line = Annotated[str, BeforeValidator(_line)]
 Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]
+
+
+_Key = TypeVar("_Key")
+_Item = TypeVar("_Item")
+
+
+def grouped(pairs: Iterable[tuple[_Key, _Item]]) -> dict[_Key, list[_Item]]:
+    """Return the values of each key, in first-seen order.
+
+    >>> grouped([("a", 1), ("b", 2), ("a", 3)])
+    {'a': [1, 3], 'b': [2]}
+    """
+    found = dict[_Key, list[_Item]]()
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def united(pairs: Iterable[tuple[_Key, Iterable[_Item]]]) -> defaultdict[_Key, set[_Item]]:
+    """Return the union of the values of each key; of other keys, an empty set.
+
+    >>> united([("a", [1]), ("b", [2]), ("a", [3])])["a"]
+    {1, 3}
+    """
+    found = defaultdict[_Key, set[_Item]](set)
+    for key, values in pairs:
+        found[key].update(values)
+    return found
 
 
 def distinct(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -171,9 +200,7 @@ class Draft(Value):
         >>> [(node.name, node.type) for node in Draft(relations=(born,)).nodes]
         [('Ann', 'person'), ('Oslo', '')]
         """
-        ends: dict[str, list[DraftEntity]] = defaultdict(list)
-        for end in chain.from_iterable(relation.entities for relation in self.relations):
-            ends[end.name].append(end)
+        ends = grouped((end.name, end) for one in self.relations for end in one.entities)
         listed = list[DraftEntity]()
         for entity in self.entities:
             described = [end for end in ends.pop(entity.name, ()) if end.type or end.attributes]

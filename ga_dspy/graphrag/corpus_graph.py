@@ -20,6 +20,7 @@ import numpy as np
 from ga_dspy.errors import require
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation, normalise
 from ga_dspy.graph.identity import identity, split_qualifier
+from ga_dspy.graph.records import grouped
 from ga_dspy.graphrag.changes import Load, admitted, resolve_change
 from ga_dspy.graphrag.mentions import Mention, Mentions
 from ga_dspy.graphrag.records import (
@@ -212,10 +213,9 @@ class CorpusGraph:
     @cached_property
     def names(self) -> Mapping[str, tuple[int, ...]]:
         """Return the nodes of each normalised name or alias, with and without its qualifier."""
-        found, names = defaultdict[str, tuple[int, ...]](tuple), self.tables.names
-        for key, node in zip(names["key"].to_pylist(), names["node"].to_pylist(), strict=True):
-            found[key] += (node,)
-        return MappingProxyType(dict(found))
+        keys, nodes = (self.tables.names[column].to_pylist() for column in ("key", "node"))
+        found = grouped(zip(keys, nodes, strict=True))
+        return MappingProxyType({key: tuple(named) for key, named in found.items()})
 
     def find(self, name: str) -> tuple[int, ...]:
         """Return the nodes of a name or alias, in any spelling; namesakes are several.

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from rapidfuzz import fuzz, process
 
 from ga_dspy.errors import require
-from ga_dspy.graph import Relation, normalise, split_qualifier
-from ga_dspy.graph.identity import identity, words_in_digits
+from ga_dspy.graph import Relation, normalise
+from ga_dspy.graph.identity import identity, split_qualifier, words_in_digits
+from ga_dspy.graph.records import grouped
 from ga_dspy.graph.traits import is_placed_kind, kind_of
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.graphrag.walk import GraphPath, Neighbourhood, Wiring
@@ -67,11 +68,8 @@ class Postings:
     """The rows of a list of texts that contain each word."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        found: dict[str, list[int]] = defaultdict(list)
-        for row, text in enumerate(texts):
-            for word in dict.fromkeys(keys(text)):
-                found[word].append(row)
-        self._rows = {word: np.asarray(rows, dtype=np.int32) for word, rows in found.items()}
+        found = ((word, row) for row, text in enumerate(texts) for word in set(keys(text)))
+        self._rows = {word: np.asarray(rows, np.int32) for word, rows in grouped(found).items()}
         self.size = len(texts)
 
     def rows(self, word: str) -> NDArray[np.int32]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ga_dspy.errors import InputError
+from ga_dspy.graph.records import grouped
 from ga_dspy.graphrag.build import update_graph
 from ga_dspy.graphrag.communities import Summaries, Summary, Topic, find_communities, topics_of
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
@@ -395,7 +396,4 @@ def _start_shares(links: Sequence[Link]) -> dict[int, float]:
 
 
 def _by_mention(links: Sequence[Link]) -> dict[str, list[Link]]:
-    mentions: dict[str, list[Link]] = {}
-    for link in links:
-        mentions.setdefault(link.mention, []).append(link)
-    return mentions
+    return grouped((link.mention, link) for link in links)

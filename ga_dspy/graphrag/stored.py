@@ -8,7 +8,7 @@ communities. A killed process leaves a graph that opens, either the old or the n
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ga_dspy.errors import GaDspyError, InputError, UnknownFormat
 from ga_dspy.graph import GraphUpdate
+from ga_dspy.graph.records import grouped
 from ga_dspy.graphrag.changes import Load
 from ga_dspy.graphrag.communities import Community, Summaries, find_communities
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
@@ -219,7 +220,8 @@ class StoredGraph:
             self.graph.tables.save(target / "whole")
             if self.graph.labels_in_use:
                 self.graph.public.tables.save(target / "public")
-            (target / _SETTINGS).write_text(_as_json(settings), encoding="utf-8")
+            text = json.dumps(settings, default=sorted, ensure_ascii=False)
+            (target / _SETTINGS).write_text(text, encoding="utf-8")
             known = before._records_by_file if before else {}
             for name, records in self._records_by_file.items():
                 old = self.path / (before or self).manifest.contents / f"{name}.arrow"
@@ -233,10 +235,7 @@ class StoredGraph:
     @property
     def _records_by_file(self) -> Mapping[str, Sequence[Record]]:
         """Return the records of each of up to 16 files, so that an update writes few of them."""
-        found = defaultdict[str, list[Record]](list)
-        for record in self.records.values():
-            found[f"records-{record.digest[:1]}"].append(record)
-        return found
+        return grouped((f"records-{one.digest[:1]}", one) for one in self.records.values())
 
     @cached_property
     def communities(self) -> tuple[Community, ...]:
@@ -323,11 +322,6 @@ def _sources(
 def digest_of_settings(settings: Sources) -> str:
     """Return the digest of rules and labels; equal sets have one."""
     return digest_of([settings.rules.model_dump(), settings.labels], default=sorted)
-
-
-def _as_json(value: Any) -> str:
-    """Return deterministic JSON, with sorted sets."""
-    return json.dumps(value, default=sorted, ensure_ascii=False)
 
 
 def open_graph(path: Path | str, index: Index | None = None) -> StoredGraph:
