@@ -284,6 +284,13 @@ def test_a_year_and_its_date_are_one_relation_with_both_evidences() -> None:
     assert {evidence.passage for evidence in relation.evidence} == {"a", "b"}
 
 
+def test_a_rule_flags_second_values_whatever_its_tense_and_articles() -> None:
+    said = world(("a", [("Acme", "owned by", "Zenith")]), ("b", [("Acme", "owned by", "Orbit")]))
+    assert not CorpusGraph.of(said).contradictions
+    rules = Rules(single_valued=frozenset({"was owned by"}))
+    assert CorpusGraph.of(said, rules=rules).contradictions == {0: (1,), 1: (0,)}
+
+
 def test_values_of_different_times_do_not_contradict() -> None:
     said = {
         "a": stated("a", ("Bonn", "is the capital of", "Germany"), time="1949-1990"),

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from ga_dspy.errors import InputError, check_names
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation, normalise
@@ -42,6 +42,21 @@ SINGLE_HELD: Final = frozenset(
 
 Labels = frozenset[str]
 NO_LABELS: Final[Labels] = frozenset()
+
+_Made = TypeVar("_Made")
+
+
+def _by_key(named: Mapping[str, _Made]) -> dict[str, _Made]:
+    return {relation_key(name): value for name, value in named.items()}
+
+
+def _keys(names: frozenset[str]) -> frozenset[str]:
+    return frozenset(map(relation_key, names))
+
+
+Names = Annotated[frozenset[str], AfterValidator(_keys)]
+"""Names of relations, as `relation_key` writes them."""
+Weight = Annotated[float, Field(gt=0, lt=1000)]
 
 
 class Spelling(Value):
@@ -109,40 +124,27 @@ class Rules(Value):
     """
 
     min_confidence: Confidence = 0.0
-    relations: frozenset[str] | None = None
-    critical: frozenset[str] = frozenset()
-    single_valued: frozenset[str] = SINGLE_VALUED
-    single_dated: frozenset[str] = SINGLE_DATED
-    single_held: frozenset[str] = SINGLE_HELD
-    relation_labels: Mapping[str, Labels] = Field(default_factory=dict)
-    relation_weights: Mapping[str, Annotated[float, Field(gt=0, lt=1000)]] = Field(
-        default_factory=dict
-    )
+    relations: Names | None = None
+    critical: Names = frozenset()
+    single_valued: Names = SINGLE_VALUED
+    single_dated: Names = SINGLE_DATED
+    single_held: Names = SINGLE_HELD
+    relation_labels: Annotated[Mapping[str, Labels], AfterValidator(_by_key)] = {}
+    relation_weights: Annotated[Mapping[str, Weight], AfterValidator(_by_key)] = {}
     overrides: Overrides = Overrides()
-
-    @cached_property
-    def _critical(self) -> frozenset[str]:
-        return frozenset(map(relation_key, self.critical))
 
     def is_critical(self, relation: str) -> bool:
         """Return whether a relation of this wording needs evidence from two passages."""
-        return relation_key(relation) in self._critical
-
-    @cached_property
-    def _labels(self) -> dict[str, Labels]:
-        return {relation_key(name): labels for name, labels in self.relation_labels.items()}
+        return relation_key(relation) in self.critical
 
     def labels_of(self, relation: str) -> Labels:
         """Return the labels that a relation of this wording requires."""
-        return self._labels.get(relation_key(relation), NO_LABELS)
-
-    @cached_property
-    def _weights(self) -> dict[str, float]:
-        return {relation_key(name): weight for name, weight in self.relation_weights.items()}
+        return self.relation_labels.get(relation_key(relation), NO_LABELS)
 
     def weight_of(self, relation: str) -> float:
         """Return how much a relation of this wording counts in searches."""
-        return self._weights.get(relation_key(relation), 1.0) if self._weights else 1.0
+        weights = self.relation_weights
+        return weights.get(relation_key(relation), 1.0) if weights else 1.0
 
 
 # --- Records by passage, with the labels that a caller needs to see them.

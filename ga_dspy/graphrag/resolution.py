@@ -151,12 +151,11 @@ def admit(sources: Sources) -> tuple[GraphUpdate, Counter[str]]:
     rules, left_out = sources.rules, Counter[str]()
     updates = sources.records.values()
     whole = (_without_parted_aliases(e, rules.overrides) for u in updates for e in u.entities)
-    allowed = None if rules.relations is None else set(map(relation_key, rules.relations))
     relations = []
     for relation in dict.fromkeys(r for update in updates for r in update.relations):
         if relation.confidence is not None and relation.confidence < rules.min_confidence:
             left_out["low confidence"] += 1
-        elif allowed is not None and relation_key(relation.relation) not in allowed:
+        elif rules.relations is not None and relation_key(relation.relation) not in rules.relations:
             left_out["relation not allowed"] += 1
         else:
             relations.append(relation)
