@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rapidfuzz import process
@@ -28,7 +29,7 @@ from ga_dspy.graph.identity import (
     without_legal_form,
     words_in_digits,
 )
-from ga_dspy.graph.records import Entity, GraphUpdate, Relation
+from ga_dspy.graph.records import Entity, GraphUpdate, Relation, grouped, united
 from ga_dspy.graph.traits import (
     Traits,
     contradict,
@@ -92,7 +93,7 @@ class Match(NamedTuple):
     passages: frozenset[str] = frozenset()
 
 
-HONORIFICS: Final = frozenset(("sir", "dame"))
+_HONORIFICS: Final = frozenset(("sir", "dame"))
 """Words before a full name that do not change who it means: "Sir Ian McKellen"."""
 
 _ALIASES: Final = frozenset(("stated alias", "alias relation", "nickname"))
@@ -122,8 +123,9 @@ def references(records: GraphUpdate, known: Mapping[str, Title] = {}) -> list[Re
         end = _reference(name, split[name], passages)
         own = pooled((end.traits, Traits("", frozenset(stated))))
         found.append(end._replace(traits=identified.get((name, passages), own)))
-    by_name = _pooled_by(lambda one, passage: (one.name, passage), found)
-    return _pooled_by(lambda one, passage: (one.key, passage), by_name)
+    for by in (attrgetter("name"), attrgetter("key")):
+        found = _pooled_by(by, found)
+    return found
 
 
 def split_names(names: Iterable[str], entities: Iterable[Entity]) -> dict[str, Title]:
@@ -146,18 +148,13 @@ def _facts_of_ends(relations: Iterable[Relation]) -> dict[End, set[tuple[str, st
     return facts
 
 
-def _pooled_by(
-    place_of: Callable[[Reference, str], tuple[str, str]], found: Sequence[Reference]
-) -> list[Reference]:
-    """Return references with the pooled traits of their place, unless those contradict."""
-    there: dict[tuple[str, str], dict[Traits, None]] = defaultdict(dict)
-    for one in found:
-        for passage in one.passages:
-            there[place_of(one, passage)][one.traits] = None
-    stated_at = {place: _consistent(several) for place, several in there.items()}
+def _pooled_by(by: Callable[[Reference], str], found: Sequence[Reference]) -> list[Reference]:
+    """Return references with the pooled traits of their name there, unless those contradict."""
+    there = grouped(((by(one), id), one.traits) for one in found for id in one.passages)
+    stated = {place: _consistent(several) for place, several in there.items()}
     result = []
     for one in found:
-        together = _consistent(stated_at[place_of(one, each)] for each in sorted(one.passages))
+        together = _consistent(stated[by(one), each] for each in sorted(one.passages))
         result.append(one._replace(traits=together) if together else one)
     return result
 
@@ -245,14 +242,23 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
     yield from _legal_forms(found)
     keys = {one.key for one in found}
     for key in sorted(keys):
-        first, _, rest = key.partition(" ")
-        if first in BEFORE_OR_BEHIND and f"{rest} {first}" in keys:
-            yield Match(key, f"{rest} {first}", "spelling")
-        if first in HONORIFICS and " " in rest and rest in keys:
-            yield Match(key, rest, "spelling")
+        yield from (Match(key, other, "spelling") for other in respelled(key) if other in keys)
     for key, other in near_pairs(keys):
         if key in stated or other in stated:
             yield Match(key, other, "spelling")
+
+
+def respelled(key: str) -> Iterator[str]:
+    """Yield other keys of what a key means, if there are such: "Orda Lake", "Ian McKellen".
+
+    >>> [*respelled("lake orda"), *respelled("sir ian mckellen")]
+    ['orda lake', 'ian mckellen']
+    """
+    first, _, rest = key.partition(" ")
+    if first in BEFORE_OR_BEHIND:
+        yield f"{rest} {first}"
+    if first in _HONORIFICS and " " in rest:
+        yield rest
 
 
 def states_alias(relation: str) -> bool:
@@ -278,10 +284,7 @@ def _acronyms(found: Sequence[Reference], stated: set[str]) -> Iterator[Match]:
     Two letters match too many names; they count only if a passage states the acronym.
     """
     people = {one.key for one in found if one.traits.kind == "person"}
-    expansions: dict[str, list[str]] = defaultdict(list)
-    for name in stated:
-        for letters in initials(name):
-            expansions[letters].append(name)
+    expansions = grouped((letters, name) for name in stated for letters in initials(name))
     for short, key in {(one.name, one.key) for one in found if " " not in one.key}:
         letters = acronym_letters(split_qualifier(short).base)
         fitting = expansions.get(letters, ()) if len(letters) > 2 else ()
@@ -295,13 +298,12 @@ def _legal_forms(found: Sequence[Reference]) -> Iterator[Match]:
     "Company" and the short forms are parts of names too ("Bad Company"), so the shorter name may
     not have another type.
     """
-    types: dict[str, set[str]] = defaultdict(set)
-    for one in found:
-        types[one.key] |= {one.entity.type} - {""} if one.entity else set()
+    types = united((one.key, {one.entity.type} if one.entity else ()) for one in found)
     for key in types:
         short = without_legal_form(key)
         is_sure = key.rpartition(" ")[2] in LEGAL
-        is_firm = {"company", "organisation"}.issuperset(map(kind_of, types.get(short, ())))
+        kinds = {kind_of(type_) for type_ in types.get(short, ()) if type_}
+        is_firm = kinds <= {"company", "organisation"}
         if short != key and short in types and (is_sure or is_firm):
             yield Match(key, short, "legal form")
 
@@ -309,13 +311,12 @@ def _legal_forms(found: Sequence[Reference]) -> Iterator[Match]:
 def near_pairs(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield all pairs of near duplicates; single words only if they begin alike."""
     batches: dict[object, dict[str, str]] = defaultdict(dict)
-    letters: dict[str, list[str]] = defaultdict(list)
-    for key in sorted(keys):
-        letters[key.replace(" ", "")].append(key)
+    ordered = sorted(keys)
+    for key in ordered:
         for rest, word in words_and_rest(key):
             yield from ((other, key) for other in near_in_batch(key, word, batches[rest]))
             batches[rest][key] = word
-    for same in letters.values():
+    for same in grouped((key.replace(" ", ""), key) for key in ordered).values():
         yield from combinations(same, 2)
 
 
@@ -394,9 +395,7 @@ def _bearers(matched: Sequence[Match]) -> Bearers:
 
     A record of several passages does not tell which of them states its alias.
     """
-    stated: dict[str, list[frozenset[str]]] = defaultdict(list)
-    for match in matched:
-        stated[match.one].append(match.passages)
+    stated = grouped((match.one, match.passages) for match in matched)
     fewest = {name: min(map(len, every)) for name, every in stated.items()}
     return {
         name: frozenset().union(*(each for each in every if len(each) == fewest[name]))
@@ -429,7 +428,7 @@ def _divide(block: Cluster) -> list[Cluster]:
         return [block]
     groups: list[list[Traits]] = []
     for one in apart:
-        near = (group for group in groups if any(_is_near(one, other) for other in group))
+        near = (g for g in groups if _is_of_kind(one, g) or any(one.facts & o.facts for o in g))
         fitting = [group for group in near if not any(contradict(one, other) for other in group)]
         if fitting:
             max(fitting, key=lambda group: _overlap(one, group)).append(one)
@@ -442,13 +441,13 @@ def _divide(block: Cluster) -> list[Cluster]:
     return attach(parts.pop(), parts)
 
 
-def _is_near(one: Traits, other: Traits) -> bool:
-    return one.kind == other.kind != "" or not one.facts.isdisjoint(other.facts)
+def _is_of_kind(one: Traits, group: Sequence[Traits]) -> bool:
+    return any(one.kind == other.kind != "" for other in group)
 
 
 def _overlap(one: Traits, group: Sequence[Traits]) -> int:
     facts = {fact for other in group for fact in shared(one, other)}
-    return 2 * len(facts) + any(one.kind == other.kind != "" for other in group)
+    return 2 * len(facts) + _is_of_kind(one, group)
 
 
 _FITS: Final[tuple[Callable[[Reference, Reference], bool], ...]] = (
@@ -553,15 +552,9 @@ def groups_of_passages(part: Cluster, has_rival: bool) -> dict[str, str]:
     from networkx.utils import UnionFind
 
     joined: UnionFind = UnionFind(passage for one in part for passage in one.passages)
-    by_fact: dict[object, set[str]] = defaultdict(set)
-    keys_in: dict[str, set[str]] = defaultdict(set)
-    passages_of_key: dict[str, set[str]] = defaultdict(set)
-    for one in part:
-        for fact in telling(one.traits):
-            by_fact[fact] |= one.passages
-        passages_of_key[one.key] |= one.passages
-        for passage in one.passages:
-            keys_in[passage] |= {one.key, *map(identity, one.aliases)}
+    by_fact = united((fact, one.passages) for one in part for fact in telling(one.traits))
+    passages_of_key = united((one.key, one.passages) for one in part)
+    named = ((id, {one.key, *map(identity, one.aliases)}) for one in part for id in one.passages)
     for passages in by_fact.values():
         joined.union(*passages)
     is_titled = any(one.traits.values("title") for one in part)
@@ -569,7 +562,7 @@ def groups_of_passages(part: Cluster, has_rival: bool) -> dict[str, str]:
     for key, passages in passages_of_key.items():
         if not has_rival and (is_titled or is_distinct(key, is_place)):
             joined.union(*passages)
-    for passage, keys in keys_in.items():
+    for passage, keys in united(named).items():
         if len(keys) > 1:
             joined.union(passage, *(p for key in keys for p in passages_of_key.get(key, ())))
     return {passage: joined[passage] for passage in joined}

@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from ga_dspy.graph import Relation, normalise
 from ga_dspy.graph.clusters import (
-    HONORIFICS,
     Cluster,
-    End,
     key_of,
     near_in_batch,
     passages_of,
+    respelled,
     states_alias,
     words_and_rest,
 )
@@ -29,8 +28,8 @@ from ga_dspy.graph.identity import (
     split_qualifier,
     without_legal_form,
 )
+from ga_dspy.graph.records import grouped, united
 from ga_dspy.graphrag.records import Overrides, Pair, Spelling
-from ga_dspy.mentions import BEFORE_OR_BEHIND
 
 Link = tuple[bool | None, str, object]
 """Whether a name offers a token or seeks it, None for both; the kind of the token and its value."""
@@ -69,11 +68,12 @@ def mentions_of(
         parts: The shown name of each entity, and the references to it.
         relations: The records that may state other names of them.
     """
-    stated: dict[End, set[str]] = defaultdict(set)
-    for relation in relations:
-        if states_alias(relation.relation):
-            for end, other in (relation.ends, relation.ends[::-1]):
-                stated[end, passages_of(relation)].add(other)
+    stated = united(
+        ((end, passages_of(relation)), [other])
+        for relation in relations
+        if states_alias(relation.relation)
+        for end, other in (relation.ends, relation.ends[::-1])
+    )
     found = list[Mention]()
     for node, part in parts:
         person = any(one.traits.kind == "person" for one in part)
@@ -99,14 +99,12 @@ def unused_overrides(overrides: Overrides, mentions: Iterable[Mention]) -> tuple
     """
     if overrides == Overrides():
         return ()
-    found = defaultdict[str, set[tuple[str, str, str]]](set)
-    for one in mentions:
-        name = normalise(one.name)
-        found[name].add((name, one.passage, one.node))
+    found = grouped((normalise(one.name), one) for one in mentions)
 
     def places(spelling: Spelling) -> set[tuple[str, str, str]]:
-        named = found[normalise(spelling.name)]
-        return {place for place in named if spelling.passage in ("", place[1])}
+        name, passage = normalise(spelling.name), spelling.passage
+        named = (one for one in found.get(name, ()) if passage in ("", one.passage))
+        return {(name, one.passage, one.node) for one in named}
 
     unused = []
     for pair in overrides.apart:
@@ -173,10 +171,7 @@ class Mentions:
 
     def link(self, mentions: Iterable[Mention]) -> None:
         """Add the links of mentions, besides those that their keys have."""
-        by_key: dict[str, list[Mention]] = defaultdict(list)
-        for one in mentions:
-            by_key[one.key].append(one)
-        for key, every in by_key.items():
+        for key, every in grouped((one.key, one) for one in mentions).items():
             for link in self._links_of(key, every):
                 self._links[key].add(link)
                 self._keys[link].add(key)
@@ -216,22 +211,18 @@ class Mentions:
 
     def _links_of(self, key: str, mentions: list[Mention]) -> Iterator[Link]:
         """Yield what a key offers and seeks, by the rules of `matches` and `gather`."""
-        first, _, rest = key.partition(" ")
-        last = key.rpartition(" ")[2]
+        is_long, last = " " in key, key.rpartition(" ")[2]
         yield True, "key", key
-        yield False, "key", without_legal_form(key)
-        if first in BEFORE_OR_BEHIND:
-            yield False, "key", f"{rest} {first}"
-        if first in HONORIFICS:
-            yield False, "key", rest
+        for other in (without_legal_form(key), *respelled(key)):
+            yield False, "key", other
         for letters in initials(key):
             yield True, "initials", letters
         if any(one.person for one in mentions):
-            yield bool(rest), "surname", last
+            yield is_long, "surname", last
         both: set[tuple[str, object]] = {("letters", key.replace(" ", ""))}
         for name in {one.name for one in mentions}:
             letters = acronym_letters(split_qualifier(name).base)
-            if not rest and len(letters) > 2:
+            if not is_long and len(letters) > 2:
                 yield False, "initials", letters
             both |= {("name", normalise(name)), ("name", identity(name))}
             both |= {("override", pair) for pair in self._pairs.get(normalise(name), ())}

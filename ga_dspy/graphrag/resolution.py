@@ -29,6 +29,7 @@ from ga_dspy.graph.clusters import (
 )
 from ga_dspy.graph.identity import identity
 from ga_dspy.graph.knowledge_graph import nodes_of_ends, shown_entity, shown_relations, titles_of
+from ga_dspy.graph.records import united
 from ga_dspy.graph.times import ENDLESS, interval_of
 from ga_dspy.graph.traits import kind_of, traits
 from ga_dspy.graphrag.mentions import Mention, mentions_of, unused_overrides
@@ -187,13 +188,9 @@ def _matches_in_corpus(
     passages that do not state the match, two passages must state it.
     """
     parted = {frozenset(map(key_of, (p.one.name, p.other.name))) for p in overrides.apart}
-    places: dict[str, set[str]] = defaultdict(set)
-    for one in named:
-        places[one.key] |= one.passages
+    places = united((one.key, one.passages) for one in named)
     found = list(matches(named, relations))
-    stated: dict[frozenset[str], set[str]] = defaultdict(set)
-    for match in found:
-        stated[frozenset((match.one, match.other))] |= match.passages
+    stated = united((frozenset((match.one, match.other)), match.passages) for match in found)
 
     def holds(match: Match) -> bool:
         keys = frozenset((match.one, match.other))
@@ -225,14 +222,10 @@ def _override(parts: list[Cluster], overrides: Overrides) -> list[Cluster]:
 
 def _split(part: Cluster, pair: Pair) -> list[Cluster]:
     """Split a cluster by a pair; other references follow their passage, traits or name."""
-    ours, theirs, rest = Cluster(), Cluster(), Cluster()
-    for one in part:
-        if _is_spelled(one, pair.one):
-            ours.append(one)
-        elif _is_spelled(one, pair.other):
-            theirs.append(one)
-        else:
-            rest.append(one)
+    ours = [one for one in part if _is_spelled(one, pair.one)]
+    others = [one for one in part if not _is_spelled(one, pair.one)]
+    theirs = [one for one in others if _is_spelled(one, pair.other)]
+    rest = [one for one in others if not _is_spelled(one, pair.other)]
     return attach(rest, [ours, theirs]) if ours and theirs else [part]
 
 
@@ -251,15 +244,11 @@ def _with_unclear_ends(relations: Sequence[Relation], parts: list[Cluster]) -> l
         for relation in reversed(relations)
         for end in relation.ends
     }
-
-    def with_entity(part: Cluster) -> Cluster:
-        first = part[0]
-        if any(one.entity for one in part):
-            return part
-        entity = Entity(name=first.name, evidence=evidence[first.name, first.passages])
-        return [first._replace(entity=entity), *part]
-
-    return list(map(with_entity, parts))
+    for part in parts:
+        if not any(one.entity for one in part):
+            name, spans = part[0].name, evidence[part[0].name, part[0].passages]
+            part.insert(0, part[0]._replace(entity=Entity(name=name, evidence=spans)))
+    return parts
 
 
 def _merged(
@@ -282,10 +271,8 @@ def _merged(
         near[match.other].setdefault(match.one, match.rule)
     joined = {key_of(end.name) for pair in overrides.same for end in (pair.one, pair.other)}
     for entity, part in zip(entities, parts, strict=True):
-        others: dict[str, set[str]] = defaultdict(set)
-        for one in part:
-            if normalise(one.name) != normalise(entity.name):
-                others[one.name] |= one.passages
+        plain = normalise(entity.name)
+        others = united((one.name, one.passages) for one in part if normalise(one.name) != plain)
         own, keys, merged = identity(entity.name), {one.key for one in part}, []
         identified = {one.name for one in part if one.traits.ids}
         for spelling, passages in sorted(others.items()):
