@@ -8,7 +8,6 @@ import statistics
 import time
 from itertools import product
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import assume, given, settings
@@ -25,9 +24,8 @@ from ga_dspy.graph import (
     draft_from,
     linearise,
     parse,
-    says_nothing,
 )
-from ga_dspy.graph.lines import Form
+from ga_dspy.graph.identity import says_nothing
 from ga_dspy.graph.records import single_line
 from ga_dspy.text import estimate_tokens
 
@@ -148,10 +146,9 @@ def test_an_open_fence_or_tag_makes_the_last_line_doubtful() -> None:
     assert draft.skipped == ("- Kelly Row",)
 
 
-@pytest.mark.parametrize("form", ["compact", "line"])
-def test_cutting_the_text_anywhere_makes_no_relation_with_a_part_missing(form: Form) -> None:
+def test_cutting_the_text_anywhere_makes_no_relation_with_a_part_missing() -> None:
     relation = Relation(head="Ada", relation="won", tail="Cup (time: x)", time="1990")
-    text = linearise(GraphUpdate(relations=(relation,)), form)
+    text = linearise(GraphUpdate(relations=(relation,)))
     for cut in range(len(text)):
         for each in parse(text[:cut]).relations:
             assert (each.head, each.relation) == ("Ada", "won")
@@ -588,14 +585,13 @@ def labels_of(record: Entity | Relation) -> tuple[int, ...]:
     return tuple(sorted({LABELS[e.passage] for e in record.evidence if e.passage in LABELS}))
 
 
-@pytest.mark.parametrize("form", ["compact", "line"])
-@settings(max_examples=60)
+@settings(max_examples=120)
 @given(update=UPDATES)
-def test_what_is_written_is_read_back_whatever_the_names(form: Form, update: GraphUpdate) -> None:
-    # The compact form does not list an entity that a relation names.
+def test_what_is_written_is_read_back_whatever_the_names(update: GraphUpdate) -> None:
+    # An entity that a relation names has no line of its own.
     ends = {end for relation in update.relations for end in (relation.head, relation.tail)}
     assume(ends.isdisjoint(entity.name for entity in update.entities))
-    draft = parse(linearise(update, form, LABELS))
+    draft = parse(linearise(update, labels=LABELS))
     assert draft.skipped == ()
     assert entities(draft) == [(e.name, e.type, e.attributes) for e in update.entities]
     assert [(r.head, r.relation, r.tail, r.time, r.confidence) for r in draft.relations] == [
@@ -637,18 +633,6 @@ def test_a_graph_is_written_with_typed_ends_and_read_back(graph: GraphUpdate) ->
     }
     lines = {e.name: labels_of(e) for e in graph.entities if e.name not in named or e.attributes}
     assert lines.items() <= {e.name: e.passages for e in draft.entities}.items()
-
-
-@settings(max_examples=60)
-@given(UPDATES)
-def test_the_paper_form_carries_names_attributes_and_triples(update: GraphUpdate) -> None:
-    draft = parse(linearise(update, "paper", LABELS))
-    assert draft.skipped == ()
-    assert [(e.name, e.attributes) for e in draft.entities] == [
-        (e.name, tuple(dict.fromkeys(text for text in (e.type, *e.attributes) if text)))
-        for e in update.entities
-    ]
-    assert triples(draft) == [(r.head, r.relation, r.tail) for r in update.relations]
 
 
 @given(st.text())
@@ -800,14 +784,13 @@ def typical_graph() -> GraphUpdate:
 
 
 def token_costs(graph: GraphUpdate) -> dict[str, int]:
-    """Tokens of a graph in each form, labels included, by the cl100k tokenizer."""
+    """Tokens of a graph as lines and as JSON, labels included, by the cl100k tokenizer."""
     import tiktoken
 
     encoding = tiktoken.get_encoding("cl100k_base")
-    texts = {form: linearise(graph, form, COST_LABELS) for form in get_args(Form)}
-    draft = parse(texts["compact"])
-    texts["json"] = json.dumps(draft.model_dump(mode="json", exclude_defaults=True))
-    return {form: len(encoding.encode(text)) for form, text in texts.items()}
+    lines = linearise(graph, labels=COST_LABELS)
+    as_json = json.dumps(parse(lines).model_dump(mode="json", exclude_defaults=True))
+    return {"lines": len(encoding.encode(lines)), "json": len(encoding.encode(as_json))}
 
 
 @pytest.fixture
@@ -822,10 +805,9 @@ def _bundled_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_bundled_tokenizer")
-def test_the_compact_form_costs_no_more_than_the_papers_and_less_than_json() -> None:
+def test_lines_cost_less_than_json() -> None:
     costs = token_costs(typical_graph())
-    assert costs["compact"] <= costs["paper"], costs
-    assert costs["compact"] < costs["json"], costs
+    assert costs["lines"] < costs["json"], costs
 
 
 @pytest.mark.data

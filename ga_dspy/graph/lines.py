@@ -1,8 +1,8 @@
 """A graph as text: the lines that an LM writes and reads.
 
-Three forms, one parser: "compact" (triples with passage labels, the type of an entity behind its
-first mention; before them the entities of which more is known), "paper" (names with attributes,
-then triples) and "line" (entities and triples in one line). `draft_from` reads JSON too.
+Written are triples with passage labels, the type of an entity behind its first mention, and before
+them the entities of which more is known. The parser also reads the paper's form (names with
+attributes, then triples) and entities and triples in one line; `draft_from` reads JSON too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -36,26 +36,19 @@ from ga_dspy.text import CONNECTORS, cached_short, normalise, stands_in
 
 # --- Writing
 
-Form = Literal["compact", "paper", "line"]
 EMPTY: Final = "(empty)"
 
 
 def linearise(
-    graph: KnowledgeGraph | GraphUpdate,
-    form: Form = "compact",
-    labels: Mapping[str, int] | None = None,
-    question: str = "",
+    graph: KnowledgeGraph | GraphUpdate, *, labels: Mapping[str, int] = {}, question: str = ""
 ) -> str:
     """Write a graph, or the update of one step, as text.
 
-    A name that shares no word with the shown name of its entity is written too, as
-    "X -> same as -> Y".
+    An entity has no line of its own if a relation shows its name and type, one of `TYPES`. A name
+    that shares no word with the shown name of its entity is written too, as "X -> same as -> Y".
 
     Args:
         graph: The graph or update.
-        form: "compact" omits the line of an entity if a relation shows its name and type, one of
-            `TYPES`. "line" lists every entity, all in one line. "paper" puts the type first among
-            the attributes, and omits times and confidences.
         labels: The number of each passage id; passages without a number are omitted.
         question: An entity is written under the name that the question uses for it.
 
@@ -67,24 +60,15 @@ def linearise(
     >>> linearise(GraphUpdate(entities=(ann, oslo), relations=(born,)))
     '- Ann Lee (person) -> born in -> Oslo (place)'
     """
-    numbers = labels or {}
     entities, relations = list(graph.entities), list(graph.relations)
     if any(entity.aliases for entity in entities):
         entities, relations = _in_words_of(question, entities, relations)
-    types = _types_of_ends(entities, relations) if form == "compact" else {}
-    listed = [_entity_text(e, form, numbers) for e in entities if e.name not in types]
-    triples = [_relation_text(relation, form, numbers, types) for relation in relations]
-    related = "Relationships" if form == "paper" else "Relations"
-    sections = {"Entities": listed, related: triples}
-    if form == "line":
-        lists = {title: ", ".join(f"[{i}]" for i in items) for title, items in sections.items()}
-        return "; ".join(f"{title}: {items}" for title, items in lists.items() if items) or EMPTY
-    lines: list[str] = []
-    for title, items in sections.items():
-        lines += [f"{title}:"] if items and (listed or form != "compact") else []
-        is_numbered = form == "paper" and title == related
-        lines += [f"{n}. {item}" if is_numbered else f"- {item}" for n, item in enumerate(items, 1)]
-    return "\n".join(lines) or EMPTY
+    types = _types_of_ends(entities, relations)
+    listed = [f"- {_entity_text(e, labels)}" for e in entities if e.name not in types]
+    triples = [f"- {_relation_text(relation, labels, types)}" for relation in relations]
+    if listed:
+        listed = ["Entities:", *listed, *(["Relations:"] if triples else [])]
+    return "\n".join([*listed, *triples]) or EMPTY
 
 
 def _types_of_ends(entities: Sequence[Entity], relations: Sequence[Relation]) -> dict[str, str]:
@@ -126,35 +110,25 @@ def _in_words_of(
     return shown, related + others
 
 
-def _entity_text(entity: Entity, form: Form, labels: Mapping[str, int]) -> str:
+def _entity_text(entity: Entity, labels: Mapping[str, int]) -> str:
     name = _name_text(entity.name)
-    if form == "paper":
-        both = (text for text in (entity.type, *entity.attributes) if text)
-        stated = [escape(text, also=",") for text in both]
-        details = f"Attributes: {', '.join(stated)}" if stated else ""
-    else:
-        details = "; ".join([escape(entity.type, also=":"), *map(escape, entity.attributes)])
+    details = "; ".join([escape(entity.type, also=":"), *map(escape, entity.attributes)])
     is_unclear = name.endswith(")") or _VERB.search(entity.name)
     text = f"{name} ({details})" if details or is_unclear else name
     text = f"\\{text}" if says_nothing(text) else text
     return text + _labels_text(entity.evidence, labels)
 
 
-def _relation_text(
-    relation: Relation, form: Form, labels: Mapping[str, int], types: dict[str, str]
-) -> str:
+def _relation_text(relation: Relation, labels: Mapping[str, int], types: dict[str, str]) -> str:
     """Write a relation, and the types of its ends that were not written yet."""
     kinds = (types.pop(end, "") for end in relation.ends)
     head, tail = (
         _name_text(end) + (f" ({kind})" if kind else "")
         for end, kind in zip(relation.ends, kinds, strict=True)
     )
-    arrow = " -- " if form == "line" else " -> "
-    text = arrow.join((head, _name_text(relation.relation), tail))
-    if form != "paper":
-        text += f" (time: {escape(relation.time)})" if relation.time else ""
-        stated = relation.confidence is not None
-        text += f" (confidence: {relation.confidence})" if stated else ""
+    text = f"{head} -> {_name_text(relation.relation)} -> {tail}"
+    text += f" (time: {escape(relation.time)})" if relation.time else ""
+    text += "" if relation.confidence is None else f" (confidence: {relation.confidence})"
     return text + _labels_text(relation.evidence, labels)
 
 
