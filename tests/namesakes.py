@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ga_dspy.errors import InputError
-from ga_dspy.graph import Entity, KnowledgeGraph, normalise, parse, split_qualifier
+from ga_dspy.graph import Entity, KnowledgeGraph, normalise, parse
+from ga_dspy.graph.identity import split_qualifier
 from ga_dspy.graphrag.records import Rules, Sources
 from ga_dspy.graphrag.resolution import resolve
 from ga_dspy.grounding import ground

@@ -17,20 +17,20 @@ from ga_dspy.graph import (
     Entity,
     GraphUpdate,
     KnowledgeGraph,
-    is_hedged,
-    is_placeholder,
-    is_unstated,
     normalise,
-    split_qualifier,
-    stated_aliases,
 )
 from ga_dspy.graph.clusters import near_pairs
 from ga_dspy.graph.identity import (
     identity,
     is_acronym,
+    is_hedged,
     is_nickname,
+    is_placeholder,
+    is_unstated,
     near_duplicate,
     says_same,
+    split_qualifier,
+    stated_aliases,
     without_legal_form,
     words_in_digits,
 )

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from ga_dspy.graph.checks import fits_question as fits_question
 from ga_dspy.graph.checks import sound_chain as sound_chain
-from ga_dspy.graph.identity import is_hedged as is_hedged
-from ga_dspy.graph.identity import is_placeholder as is_placeholder
-from ga_dspy.graph.identity import is_unstated as is_unstated
-from ga_dspy.graph.identity import says_nothing as says_nothing
-from ga_dspy.graph.identity import split_qualifier as split_qualifier
-from ga_dspy.graph.identity import stated_aliases as stated_aliases
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph as KnowledgeGraph
 from ga_dspy.graph.knowledge_graph import from_json as from_json
 from ga_dspy.graph.knowledge_graph import to_graphml as to_graphml

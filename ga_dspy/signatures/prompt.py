@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from ga_dspy.graph import is_unstated, says_nothing
+from ga_dspy.graph.identity import is_unstated, says_nothing
 from ga_dspy.lm.replies import THOUGHTS, patterns, spellings
 from ga_dspy.passage import Passage, replace_invalid
 from ga_dspy.text import cached_short
