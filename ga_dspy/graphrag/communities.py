@@ -191,42 +191,20 @@ class Summary(BaseModel):
     left_out: tuple[str, ...] = ()
 
 
-class Summariser(dspy.Module):
-    """Summarise a community from its lines; `summarise` is its only predictor."""
+def summarise(predictor: dspy.Predict, graph: str) -> Conversation[Summary]:
+    """Summarise a community given as lines.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.summarise = dspy.Predict(SummariseCommunity)
-
-    def forward(self, graph: str) -> dspy.Prediction:
-        """Summarise a community given as lines.
-
-        Returns:
-            A prediction whose `summary` is a `Summary`.
-
-        Raises:
-            StepFailed: The reply is unusable, or no sentence of it is grounded in the lines.
-        """
-        return drive(self._write(graph))
-
-    def fingerprint(self, lm: Any = None) -> str:
-        """Return a hash of the prompt and the LM."""
-        lm = chosen_lm(lm, self.summarise)
-        state = {k: v for k, v in self.summarise.dump_state().items() if k != "lm"}
-        more = nondefault_settings(self, Summariser, self.summarise, lm)
-        return digest_of([state, getattr(lm, "model", ""), *([more] if more else [])])
-
-    def _write(self, graph: str) -> Conversation[dspy.Prediction]:
-        meter = Meter()
-        inputs = {"graph": graph, "feedback": ""}
-        reply = yield from ask("summarise", self.summarise, inputs, meter)
-        if wrong := ungrounded_names(f"{reply.title}\n{reply.summary}", graph):
-            inputs["feedback"] = f"not in the graph: {', '.join(wrong)}"
-            # If that fails, the grounded sentences of the first attempt are kept.
-            with suppress(StepFailed):
-                again = ask("summarise", self.summarise, inputs, meter)
-                reply = yield from name_outage("summarise", again)
-        return dspy.Prediction(summary=_ground_summary(reply, graph))
+    Raises:
+        StepFailed: The reply is unusable, or no sentence of it is grounded in the lines.
+    """
+    meter, inputs = Meter(), {"graph": graph, "feedback": ""}
+    reply = yield from ask("summarise", predictor, inputs, meter)
+    if wrong := ungrounded_names(f"{reply.title}\n{reply.summary}", graph):
+        inputs["feedback"] = f"not in the graph: {', '.join(wrong)}"
+        # If that fails, the grounded sentences of the first attempt are kept.
+        with suppress(StepFailed):
+            reply = yield from name_outage("summarise", ask("summarise", predictor, inputs, meter))
+    return _ground_summary(reply, graph)
 
 
 def ungrounded_names(text: str, graph: str) -> tuple[str, ...]:
@@ -265,12 +243,13 @@ class Summaries:
 
     Args:
         path: The file, shared by several processes; None caches in memory.
-        summariser: The module that writes them.
+
+    Attributes:
+        predictor: Writes them.
     """
 
-    def __init__(self, path: Path | None = None, summariser: Summariser | None = None) -> None:
-        self._path = path
-        self.summariser = summariser or Summariser()
+    def __init__(self, path: Path | None = None) -> None:
+        self._path, self.predictor = path, dspy.Predict(SummariseCommunity)
 
     def of(
         self,
@@ -295,19 +274,19 @@ class Summaries:
         """
         found: dict[str, Summary | str]
         found, missing = self._written(communities, lm)
-        lm = needed_lm(lm, self.summariser.summarise) if missing else lm
-        fingerprint = self.summariser.fingerprint(lm)
+        lm = needed_lm(lm, self.predictor) if missing else lm
+        fingerprint = self.fingerprint(lm)
 
-        def summarise(community: Community) -> tuple[str, Summary | str]:
+        def written(community: Community) -> tuple[str, Summary | str]:
             text = community_text(graph.public, community)
-            outcome = outcome_of(lambda: self.summariser(graph=text).summary)
+            outcome = outcome_of(lambda: drive(summarise(self.predictor, text)))
             if isinstance(outcome, Summary):
                 # Record at once, so that a kill loses nothing.
                 self._journal.record({f"{community.key}-{fingerprint}": outcome})
             return community.key, outcome
 
         with dspy.context(lm=lm):
-            outcomes = parallel(summarise, missing, check_whole("threads", threads))
+            outcomes = parallel(written, missing, check_whole("threads", threads))
             for done, (key, outcome) in enumerate(outcomes, 1):
                 found[key] = outcome
                 if progress:
@@ -334,11 +313,18 @@ class Summaries:
         if steps := self._known():
             self._journal.keep_only(step for step in steps if step.partition("-")[0] in keys)
 
+    def fingerprint(self, lm: Any = None) -> str:
+        """Return a hash of the prompt and the LM."""
+        lm = chosen_lm(lm, self.predictor)
+        state = {k: v for k, v in self.predictor.dump_state().items() if k != "lm"}
+        more = nondefault_settings(self.predictor, lm)
+        return digest_of([state, getattr(lm, "model", ""), *([more] if more else [])])
+
     def _written(
         self, communities: Sequence[Community], lm: Any
     ) -> tuple[dict[str, Any], list[Community]]:
         """Return the summaries of this LM by community, and the communities without one."""
-        fingerprint, known = self.summariser.fingerprint(lm), self._known()
+        fingerprint, known = self.fingerprint(lm), self._known()
         steps = {one.key: f"{one.key}-{fingerprint}" for one in communities}
         missing = [one for one in communities if steps[one.key] not in known]
         return {key: known[step] for key, step in steps.items() if step in known}, missing

@@ -132,7 +132,7 @@ class Extractor(Configured):
                 "lm": getattr(lm, "model", ""),
                 "sampling": sampling,
                 **({"settings": own} if own else {}),
-                **nondefault_settings(self, Extractor, self.extract, lm),
+                **nondefault_settings(self.extract, lm, type(self)),
             }
         )
 
@@ -246,14 +246,14 @@ def needed_lm(lm: Any, predictor: dspy.Predict) -> Any:
 
 
 def nondefault_settings(
-    module: dspy.Module, usual: type, predictor: dspy.Predict, lm: Any
+    predictor: dspy.Predict, lm: Any, kind: type[Extractor] = Extractor
 ) -> dict[str, Any]:
     """Return the non-default settings that belong in a fingerprint.
 
     Raises:
-        InputError: The source of a subclass cannot be read.
+        InputError: The source of a subclass of `Extractor` cannot be read.
     """
-    adapter, kind = dspy.settings.adapter, type(module)
+    adapter = dspy.settings.adapter
     names = ("top_p", "top_k", "min_p", "seed", "max_completion_tokens", "extra_body")
     settings = {name: getattr(lm, "kwargs", {}).get(name) for name in names}
     found = {name: value for name, value in settings.items() if value is not None}
@@ -261,7 +261,7 @@ def nondefault_settings(
         found["config"] = predictor.config
     if adapter is not None and type(adapter) is not PlainAdapter:
         found["adapter"] = type(adapter).__qualname__
-    if kind is not usual:
+    if kind is not Extractor:
         try:
             found["source"] = inspect.getsource(kind)
         except OSError as error:
