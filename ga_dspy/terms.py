@@ -477,10 +477,7 @@ def _unit(number: re.Match[str]) -> str:
 
 # Dates are found in a string with a letter for each term: D for what may be a day, Y for a year,
 # M for a month, o for "of", - for a dash or "to", | for a border.
-_WRITTEN_DATE: Final = re.compile(
-    r"(D)(?:-(D))?o?(M)(?!DY)(Y)?|(M)(D)(?:-(D)(?!o?M))?(Y)?|(M)(?:-(M))?o?(Y)"
-)
-_DAYS, _SECOND, _MONTH_GROUPS, _YEARS = (1, 2, 6, 7), (2, 7, 10), (3, 5, 9, 10), (4, 8, 11)
+_WRITTEN_DATE: Final = re.compile(r"D(?:-D)?o?M(?!DY)Y?|MD(?:-D(?!o?M))?Y?|M(?:-M)?o?Y")
 _UNTIL: Final = frozenset(("to", "until", "till", "through"))
 
 
@@ -520,19 +517,18 @@ def _letter(term: Term) -> str:
 def _dates(letters: str, found: list[Term]) -> list[tuple[int, int, tuple[int, int, int]]]:
     """Return first letter, last letter and value of each date; a range shares the year."""
     dates: list[tuple[int, int, tuple[int, int, int]]] = []
-    for match in _WRITTEN_DATE.finditer(letters):
-        days, second, months, years = (
-            [i for group in groups if (i := match.start(group)) >= 0]
-            for groups in (_DAYS, _SECOND, _MONTH_GROUPS, _YEARS)
-        )
+    for start, stop in (match.span() for match in _WRITTEN_DATE.finditer(letters)):
+        inside = range(start, stop)
+        days, months, years, dashes = ([i for i in inside if letters[i] == c] for c in "DMY-")
         year = int(found[years[0]].text) if years else 0
         numbers = [MONTH_NUMBERS[str(found[i].keys[0])] for i in months]
         values = [(year, numbers[0], int(found[i].text[:2].rstrip("stndrh"))) for i in days]
         values = values or [(year, month, 0) for month in numbers]
-        if year and dates and letters[dates[-1][1] + 1 : match.start()] == "-":
+        if year and dates and letters[dates[-1][1] + 1 : start] == "-":
             first, last, (_, month, day) = dates[-1]
             dates[-1] = dates[-1] if dates[-1][2][0] else (first, last, (year, month, day))
-        if second:
-            dates.append((match.start(), second[0] - 2, values[0]))
-        dates.append((second[0] if second else match.start(), match.end() - 1, values[-1]))
+        for dash in dashes:
+            dates.append((start, dash - 1, values[0]))
+            start = dash + 1
+        dates.append((start, stop - 1, values[-1]))
     return dates
