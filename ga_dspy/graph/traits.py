@@ -455,12 +455,10 @@ def wordings_of(one: Traits) -> Iterator[str]:
                 yield split_title(value).qualifier
             elif key.startswith("in "):
                 yield value.title() + " County" * (key == "in 2")
+            elif key == "released":
+                yield value
             else:
-                yield (
-                    value
-                    if key == "released"
-                    else f"{key} {value.title() if key in _NAMES else value}"
-                )
+                yield f"{key} {value.title() if key in _NAMES else value}"
 
 
 def _dated(kind: str, facts: Iterable[tuple[str, str]]) -> Traits:

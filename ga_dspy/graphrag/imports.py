@@ -154,14 +154,10 @@ def _in_words(relation: Any) -> Any:
     return relation if " " in str(relation).strip() or " " not in text else text.lower()
 
 
-def _renamed(records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[Record]:
-    """Yield rows by field."""
-    for place, row in records:
-        yield place, row if isinstance(row, str) else _by_field(row, columns)
-
-
-def _by_field(row: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any]:
+def _by_field(row: Mapping[str, Any] | str, columns: Mapping[str, str]) -> Mapping[str, Any] | str:
     """Return a row by field; columns that are no field are metadata."""
+    if isinstance(row, str):
+        return row
     field_of = {column: field for field, column in columns.items()}
     given, others = dict[str, Any](), dict[str, Any]()
     for column, value in row.items():
@@ -503,8 +499,8 @@ def _sources(
     """Yield the rows of each file, or those given, with the name of their source."""
     several: list[Any] = [rows] if isinstance(rows, Path | str) else list(rows)
     if not several or not all(isinstance(each, Path | str) for each in several):
-        numbered = ((f"row {number}", _row(row)) for number, row in enumerate(several, 1))
-        yield name or "rows", _renamed(numbered, columns)
+        rows = (_by_field(_row(row), columns) for row in several)
+        yield name or "rows", [(f"row {number}", row) for number, row in enumerate(rows, 1)]
         return
     paths = list(map(Path, several))
     if len({name or path.name for path in paths}) < len(paths):
@@ -532,4 +528,6 @@ def _sources(
                 expected="a complete file",
                 remedy="check the file, or write it again",
             ) from error
-        yield own, _renamed(records, columns) if reader in (_table, _json_lines) else records
+        if reader in (_table, _json_lines):
+            records = [(place, _by_field(row, columns)) for place, row in records]
+        yield own, records
