@@ -34,7 +34,7 @@ from ga_dspy.retrieval.postings import (
     word_keys,
 )
 from ga_dspy.retrieval.store import PassageTable
-from ga_dspy.retrieval.where import Where, comparisons, parse_values, unknown_field
+from ga_dspy.retrieval.where import Field, Kind, Where, comparisons, parse_values, unknown_field
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -308,10 +308,10 @@ class LocalEngine:
         self.segments = tuple(segments)
         self.size = self.segments[-1].end
         self._bases = np.array([segment.base for segment in self.segments])
-        alive = np.ones(self.size, dtype=np.bool_)
-        alive[np.asarray(dead, dtype=np.int64)] = False
-        self.dead = np.flatnonzero(~alive)
-        self._alive = alive if len(self.dead) else None
+        self._alive = np.ones(self.size, dtype=np.bool_)
+        self._alive[np.asarray(dead, dtype=np.int64)] = False
+        self.dead = np.flatnonzero(~self._alive)
+        self._is_whole = not len(self.dead)
         names = ("ids", "words", "aliases", "spans", "mentions")
         self.tables = {
             name: [Table.of(s.arrays, name) for s in self.segments]
@@ -344,7 +344,7 @@ class LocalEngine:
         Raises:
             InputError: No passage has such a field, or a value of such a type.
         """
-        alive = np.ones(self.size, dtype=np.bool_) if self._alive is None else self._alive
+        alive = self._alive
         for one in json.loads(where):
             if alive.any():
                 alive = self._meeting(one, alive)
@@ -356,16 +356,9 @@ class LocalEngine:
         for name, sign, wanted in comparisons(where):
             # Of access labels a caller's own passages may have none: other passages count, too.
             seen = self._alive if sign == "within" else among
-            fields = [
-                (segment.base, kind, values)
-                for segment in self.segments
-                for kind, values in segment.texts.field(name).items()
-            ]
-            kinds = {
-                kind
-                for base, kind, values in fields
-                if seen is None or seen[base + values.rows].any()
-            }
+            fields = [segment.texts.field(name) for segment in self.segments]
+            parts = np.split(seen, self._bases[1:])
+            kinds = set[Kind]().union(*map(Field.kinds, fields, parts))
             if not kinds:
                 # The error lists only fields of passages that meet the other conditions.
                 others = {key: values for key, values in where.items() if key != name}
@@ -373,9 +366,7 @@ class LocalEngine:
                 some = self.passages(np.flatnonzero(among)[:_SHOWN].tolist())
                 raise unknown_field(name, {key for passage in some for key in passage.metadata})
             parsed = parse_values(name, sign, wanted, kinds)
-            hit = np.zeros(self.size, dtype=np.bool_)
-            for base, kind, values in fields:
-                hit[base + values.holding(sign, parsed.get(kind, ()))] = True
+            hit = np.concatenate([field.holding(sign, parsed) for field in fields])
             met &= ~hit if sign in ("!=", "within") else hit
         return met
 
@@ -383,7 +374,7 @@ class LocalEngine:
 
     def rows(self) -> Rows:
         """Return all rows, ascending."""
-        return np.arange(self.size) if self._alive is None else np.flatnonzero(self._alive)
+        return np.flatnonzero(self._alive)
 
     @cached_property
     def ids(self) -> frozenset[str]:
@@ -434,7 +425,7 @@ class LocalEngine:
 
     def _owners(self) -> NDArray[np.int16] | None:
         """Return the segment with the mentions of each row, or -1; None if there is only one."""
-        if "mentions" not in self.tables or (len(self.segments) == 1 and self._alive is None):
+        if "mentions" not in self.tables or (len(self.segments) == 1 and self._is_whole):
             return None
         owner = np.full(self.size, -1, dtype=np.int16)
         for number, segment in enumerate(self.segments):
@@ -455,7 +446,7 @@ class LocalEngine:
         for number, (table, (begin, end)) in enumerate(zip(self.tables[name], lists, strict=True)):
             place, cells = ragged(begin, end, len(table.rows))
             rows = table.rows[cells].astype(np.int64)
-            valid = None if self._alive is None else self._alive[rows]
+            valid = None if self._is_whole else self._alive[rows]
             if name == "mentions" and self._owner is not None:
                 valid = self._owner[rows] == number
             places.append(place if valid is None else place[valid])
@@ -467,7 +458,7 @@ class LocalEngine:
     ) -> NDArray[np.int64]:
         """Return how many rows hold each key; known `lists` save time."""
         lists = self.lists(name, keys) if lists is None else lists
-        if self._alive is not None or (name == "mentions" and self._owner is not None):
+        if not self._is_whole or (name == "mentions" and self._owner is not None):
             return np.bincount(self.find(name, keys, lists)[0], minlength=len(keys))
         return np.asarray((lists[:, 1] - lists[:, 0]).sum(axis=0), dtype=np.int64)
 
@@ -517,7 +508,7 @@ class LocalEngine:
         """Yield the rows that hold a word and how often, segment by segment."""
         for table, cells in zip(self.tables["words"], lists, strict=True):
             rows, counts = table.rows[cells], table.counts[cells]  # type: ignore[index]
-            if self._alive is not None and len(rows):
+            if not self._is_whole:
                 kept = self._alive[rows]
                 rows, counts = rows[kept], counts[kept]
             if len(rows):
@@ -667,12 +658,12 @@ class LocalEngine:
 
     def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
         """Return the rows nearest to a unit vector, best first; approximate in a large store."""
-        if self._alive is not None and len(self) <= _COMPARED:
+        if not self._is_whole and len(self) <= _COMPARED:
             rows = self.rows()
             return rows[top(self.cosines(vector, rows), count)]
         found = []
         for segment in self.segments:
-            alive = None if self._alive is None else self._alive[segment.base : segment.end]
+            alive = None if self._is_whole else self._alive[segment.base : segment.end]
             if len(segment.texts):
                 found.append(segment.base + segment.nearest(vector, count, alive))
         rows = np.concatenate(found)

@@ -19,7 +19,7 @@ from ga_dspy.errors import InputError, InUse, require
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.encoders import LOADABLE, Encoder, batched
 from ga_dspy.retrieval.postings import KINDS, Kind
-from ga_dspy.retrieval.where import Field, field_of
+from ga_dspy.retrieval.where import Field
 from ga_dspy.storage import MANIFEST, Generation, damaged_contents, on_disk
 
 # --- The manifest
@@ -197,14 +197,22 @@ class PassageTable:
         return frozenset(chain.from_iterable(map(_decoded, self._coded.dictionary.to_pylist())))
 
     def field(self, name: str) -> Field:
-        """Return the values of a metadata field; cached."""
-        return self._field(name) if len(self) and name in self.fields else {}
+        """Return a metadata field; cached."""
+        if name in self.fields:
+            return self._field(name)
+        return Field([()], np.zeros(len(self), dtype=np.int32))
 
     def _field_of(self, name: str) -> Field:
-        coded = self._coded
-        every = enumerate(map(_decoded, coded.dictionary.to_pylist()))
-        found = ((code, metadata[name]) for code, metadata in every if name in metadata)
-        return field_of(found, coded.indices.to_numpy())
+        places: dict[str, int] = {}
+        values, place_of = list[tuple[Any, ...]](), list[int]()
+        for metadata in map(_decoded, self._coded.dictionary.to_pylist()):
+            value = metadata.get(name, [])
+            value = tuple(value) if isinstance(value, list) else (value,)
+            place = places.setdefault(repr(value), len(places))  # 1 is not True
+            if place == len(values):
+                values.append(value)
+            place_of.append(place)
+        return Field(values, np.array(place_of, dtype=np.int32)[self._coded.indices.to_numpy()])
 
     @property
     def ids(self) -> Any:

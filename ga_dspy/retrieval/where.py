@@ -8,13 +8,13 @@ import operator
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date, time
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from itertools import chain, compress
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ga_dspy.errors import InputError, listed
-from ga_dspy.retrieval.postings import Rows, ragged
 
 Where = Mapping[str, Any]
 """Conditions by key of the metadata; all must hold.
@@ -119,71 +119,50 @@ def comparisons(where: Where) -> Iterator[tuple[str, Sign, Collection[Any]]]:
             yield key, sign, _values(value)
 
 
-class Values(NamedTuple):
-    """The distinct values of one type in a field, and the rows that have them.
+class Field(NamedTuple):
+    """A metadata field of some passages.
 
     Attributes:
-        values: The values.
-        places: The place in `values` of the value of each of `rows`.
-        rows: The rows; one with several values occurs several times.
+        values: Its distinct values, each a tuple; an empty one for passages without the field.
+        places: For each passage, the place of its own in `values`.
     """
 
-    values: list[Any]
-    places: Rows
-    rows: Rows
+    values: list[tuple[Any, ...]]
+    places: NDArray[np.int32]
 
-    def holding(self, sign: Sign, wanted: Collection[Any]) -> Rows:
-        """Return the rows with a value that compares so with one of some values.
+    def kinds(self, among: NDArray[np.bool_]) -> set[Kind]:
+        """Return the types of the values that some passages have."""
+        is_there = np.bincount(self.places[among], minlength=len(self.values)) > 0
+        return set(map(_kind, chain.from_iterable(compress(self.values, is_there))))
 
-        For `within`, the rows with any other value.
+    def holding(self, sign: Sign, wanted: Mapping[Kind, Collection[Any]]) -> NDArray[np.bool_]:
+        """Return which passages have a value that compares so with one of its type.
+
+        For `within`, those that have any other value.
         """
-        if compare := _ORDERED.get(sign):
-            hits = [any(compare(value, one) for one in wanted) for value in self.values]
-        else:
-            among = frozenset(wanted)
-            hits = [(value in among) != (sign == "within") for value in self.values]
-        return self.rows[np.array(hits, dtype=np.bool_)[self.places]]
+        compare = _ORDERED.get(sign)
 
+        def meets(value: Any) -> bool:
+            same_type = wanted.get(_kind(value), ())
+            if compare:
+                return any(compare(value, one) for one in same_type)
+            return (value in same_type) != (sign == "within")
 
-Field: TypeAlias = Mapping[Kind, Values]
-"""The values of a metadata field, by type."""
-
-
-def field_of(found: Iterable[tuple[int, Any]], codes: NDArray[np.integer]) -> Field:
-    """Return a metadata field.
-
-    Args:
-        found: The code and the value, or list of values, of each distinct metadata that has it.
-        codes: The code of the metadata of each row.
-    """
-    places: dict[Kind, dict[Any, int]] = {}
-    cells: dict[Kind, list[tuple[int, int]]] = {}
-    for code, value in found:
-        for one in value if isinstance(value, list) else [value]:
-            known = places.setdefault(_kind(one), {})
-            cells.setdefault(_kind(one), []).append((known.setdefault(one, len(known)), code))
-    order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes))
-    fields: dict[Kind, Values] = {}
-    for kind, pairs in cells.items():
-        place, code = np.array(pairs, dtype=np.int64).T
-        pair, rows = ragged(np.append(0, ends)[code], ends[code], len(order))
-        fields[kind] = Values(list(places[kind]), place[pair], order[rows])
-    return fields
+        return np.array([any(map(meets, value)) for value in self.values])[self.places]
 
 
 def parse_values(
     field: str, sign: Sign, wanted: Collection[Any], kinds: Collection[Kind]
-) -> dict[Kind, list[Any]]:
+) -> dict[Kind, set[Any]]:
     """Return wanted values as the types that a field has.
 
     Raises:
         InputError: A wanted value has a type that no value of the field has.
 
     >>> parse_values("year", ">=", ["2020"], ["number"])
-    {'number': [2020]}
+    {'number': {2020}}
     """
-    found: dict[Kind, list[Any]] = {kind: [] for kind in kinds}
+    found: dict[Kind, set[Any]] = {kind: set() for kind in kinds}
     for value in wanted:
         parsed = {kind: _parse(value, kind) for kind in kinds}
         if all(one is None for one in parsed.values()):
@@ -195,7 +174,7 @@ def parse_values(
             )
         for kind, one in parsed.items():
             if one is not None:
-                found[kind].append(one)
+                found[kind].add(one)
     return found
 
 
