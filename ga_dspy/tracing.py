@@ -30,12 +30,12 @@ from ga_dspy.errors import InputError, need_package
 from ga_dspy.eval import Report, Result
 from ga_dspy.optimize import mlflow_store as stores
 from ga_dspy.optimize.mlflow_store import EXPERIMENT, ROOT, publishable, reaching
+from ga_dspy.processes import LineProcess, reply_in_lines
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.calls import Ask, Conversation, Search, documents
 from ga_dspy.programs.loop import OBSERVERS, State
 from ga_dspy.programs.meter import LMCall
 from ga_dspy.programs.prediction import as_json
-from ga_dspy.retrieval.documents import LineProcess, reply_in_lines
 from ga_dspy.secrets import secrets_of, without_password
 from ga_dspy.viewer import page
 

@@ -22,8 +22,8 @@ from ga_dspy import Passage, tracing
 from ga_dspy.errors import InputError
 from ga_dspy.eval import load
 from ga_dspy.optimize.mlflow_store import EXPERIMENT
+from ga_dspy.processes import python_process
 from ga_dspy.programs.loop import OBSERVERS
-from ga_dspy.retrieval.documents import python_process
 from ga_dspy.serve import Service, make_app
 from ga_dspy.testing import scripted_lm
 from ga_dspy.tracing import Tracer, rated_questions, run_id
@@ -315,7 +315,7 @@ def test_a_process_that_dies_is_started_again(
     def start(_: str, **pipes: Any) -> Any:
         return python_process(next(codes), **pipes)
 
-    monkeypatch.setattr("ga_dspy.retrieval.documents.python_process", start)
+    monkeypatch.setattr("ga_dspy.processes.python_process", start)
     with ga_dspy.track(uri) as tracer:
         ask(ga_dspy.VanillaRAG(index))
         while not tracer.counts["failed"]:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +19,7 @@ from itertools import count, pairwise
 from pathlib import PurePosixPath
 from textwrap import shorten
 from threading import Timer
-from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 from xml.etree import ElementTree
 from zipfile import ZipFile
 
@@ -29,6 +27,7 @@ from pydantic import TypeAdapter
 
 from ga_dspy.errors import InputError, MissingExtra, install, listed, require
 from ga_dspy.passage import Metadata, replace_invalid
+from ga_dspy.processes import LineProcess, reply_in_lines
 from ga_dspy.retrieval import scans
 from ga_dspy.retrieval.protocol import TEXT_KEYS, Row, row_of
 
@@ -596,49 +595,6 @@ def read_document(name: str, data: bytes) -> Document:
 SECONDS, PER_MEGABYTE = 60.0, 10.0
 _MOST_MEMORY = 4_000_000_000  # bytes
 _SMALL = 20_000  # bytes
-
-
-def python_process(code: str, *arguments: str, **pipes: Any) -> subprocess.Popen[bytes]:
-    """Start a Python process that imports from the same places as this one.
-
-    The working directory is none of them: a folder or file there could take a module's name.
-    """
-    command = [sys.executable, "-P", "-c", code, *arguments]
-    path = os.pathsep.join(filter(None, sys.path))
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, **pipes)
-
-
-class LineProcess:
-    """A Python process that replies to each request with a line of JSON (`reply_in_lines`)."""
-
-    def __init__(self, code: str) -> None:
-        self.process = python_process(
-            code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-
-    def ask(self, request: bytes) -> Any:
-        """Return the reply; None if the process ended before the reply was complete."""
-        source, out = cast("BinaryIO", self.process.stdin), cast("BinaryIO", self.process.stdout)
-        with suppress(OSError):
-            source.write(request)
-            source.flush()
-            line = out.readline()
-            return json.loads(line) if line.endswith(b"\n") else None
-        return None
-
-    def end(self) -> None:
-        """End the process."""
-        self.process.kill()
-        self.process.communicate()
-
-
-def reply_in_lines(reply: Callable[[bytes, BinaryIO], Any]) -> None:
-    """Reply to the lines of stdin, which may be followed by data that the function reads."""
-    source, out = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # so that nothing that a library prints gets into the replies
-    while line := source.readline():
-        out.write(json.dumps(reply(line, source)).encode() + b"\n")
-        out.flush()
 
 
 class DocumentReader:

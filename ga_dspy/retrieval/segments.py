@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ga_dspy.errors import RunAborted
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.documents import python_process
+from ga_dspy.processes import python_process
 from ga_dspy.retrieval.engine import (
     NEAR,
     LocalEngine,
