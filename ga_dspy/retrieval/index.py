@@ -58,7 +58,7 @@ def _store_passages(
     """
     digest = hashlib.sha256()
     every = distinct(redacted(passages, redactor))
-    table = segments.table_in(folder, store.hashing(every, digest))
+    table = PassageTable.of(store.hashing(every, digest), folder and folder / store.PASSAGES)
     if not len(table):
         raise _empty_corpus()
     return table, Manifest(

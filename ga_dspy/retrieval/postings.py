@@ -39,9 +39,6 @@ Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 Rows: TypeAlias = NDArray[np.int64]
 
-Cells: TypeAlias = tuple[NDArray[np.uint64], NDArray[Any], NDArray[Any] | None]
-"""Keys, the rows that hold them, and counts, if the table has any."""
-
 _BLOCK = 4_000_000
 """Cells of a table that are sorted at once."""
 
@@ -85,9 +82,12 @@ class Columns:
 
     def array(self, name: str) -> NDArray[Any]:
         """Return an array; one in a folder is mapped into memory."""
-        if self._folder is None:
-            return np.concatenate(self._blocks[name])
-        return _mapped(self._folder / name)
+        if self._folder is not None:
+            return _mapped(self._folder / name)
+        blocks = self._blocks[name]
+        if len(blocks) > 1:
+            blocks[:] = [np.concatenate(blocks)]
+        return blocks[0]
 
     def finish(self) -> Arrays:
         """Return all arrays."""
@@ -180,32 +180,6 @@ class Table(NamedTuple):
         begin = self.starts[places]
         return begin, np.where(self.keys[places] == keys, self.starts[places + 1], begin)
 
-    def between(self, low: int, high: int) -> Cells:
-        """Return the cells of a range of keys: key, row and count of each."""
-        first = np.searchsorted(self.keys, np.uint64(low))
-        last = np.searchsorted(self.keys, np.uint64(high), side="right")
-        cells = slice(int(self.starts[first]), int(self.starts[last]))
-        keys = np.repeat(self.keys[first:last], np.diff(self.starts[first : last + 1]))
-        return keys, self.rows[cells], None if self.counts is None else self.counts[cells]
-
-
-def write_table(out: Columns, name: str, blocks: Iterable[Cells]) -> None:
-    """Write a table from cells (key, row, count or None) in blocks of ascending key ranges."""
-    written = 0
-    for column in ("keys.u8", "starts.i8", "rows.i4"):
-        out.append(f"{name}.{column}", np.zeros(0))
-    for keys, rows, counts in blocks:
-        order = np.argsort(keys, kind="stable")  # the rows of a key stay in order
-        keys = keys[order]
-        first = np.flatnonzero(changes(keys))
-        out.append(f"{name}.keys.u8", keys[first])
-        out.append(f"{name}.starts.i8", first + written)
-        out.append(f"{name}.rows.i4", rows[order])
-        if counts is not None:
-            out.append(f"{name}.counts.u2", counts[order])
-        written += len(keys)
-    out.append(f"{name}.starts.i8", np.array([written]))
-
 
 def _ranges(cells: int) -> list[tuple[int, int]]:
     """Return ranges of keys, both ends included, with about a block of cells each."""
@@ -214,36 +188,47 @@ def _ranges(cells: int) -> list[tuple[int, int]]:
     return [(low, high - 1) for low, high in pairwise(bounds)]
 
 
-def merge_tables(out: Columns, name: str, parts: Sequence[Path | Arrays]) -> None:
-    """Merge tables whose rows follow one another.
+def invert(
+    out: Columns, name: str, rows: NDArray[np.integer], parts: Sequence[Path | Arrays]
+) -> None:
+    """Write a table by key of the lists of keys of some rows.
 
     Args:
         out: Where the table is written.
         name: Its name, in every part.
-        parts: Arrays, or their folders, which are mapped only briefly.
+        rows: The rows, ascending.
+        parts: Their lists, in the same order: arrays, or folders that are mapped only briefly.
     """
 
-    def tables() -> Iterator[Table]:
-        return (Table.of(mapped(p, name) if isinstance(p, Path) else p, name) for p in parts)
+    def lists() -> Iterator[tuple[NDArray[np.integer], NDArray[np.int64], NDArray[np.uint64]]]:
+        first = 0
+        for part in parts:
+            arrays = mapped(part, name) if isinstance(part, Path) else part
+            of, held = arrays[f"{name}.of.i8"], arrays[f"{name}.held.u8"]
+            yield rows[first : first + len(of) - 1], of, held
+            first += len(of) - 1
 
-    def cells(low: int, high: int) -> Cells:
-        columns = list(zip(*(table.between(low, high) for table in tables()), strict=True))
-        keys, rows = (np.concatenate(column) for column in columns[:2])
-        return keys, rows, None if columns[2][0] is None else np.concatenate(columns[2])
-
-    size = sum(len(table.rows) for table in tables())
-    write_table(out, name, (cells(low, high) for low, high in _ranges(size)))
-
-
-def invert(out: Columns, name: str, rows: NDArray[np.integer]) -> None:
-    """Write a table by key of the lists that were appended for some rows."""
-    held, of = out.array(f"{name}.held.u8"), out.array(f"{name}.of.i8")
-
-    def cells(low: int, high: int) -> Cells:
-        places = np.flatnonzero((held >= np.uint64(low)) & (held <= np.uint64(high)))
-        return held[places], rows[np.searchsorted(of, places, side="right") - 1], None
-
-    write_table(out, name, (cells(low, high) for low, high in _ranges(len(held))))
+    written = 0
+    for low, high in _ranges(sum(len(held) for _, _, held in lists())):
+        keys, holders = [], []
+        for some, of, held in lists():
+            places = np.flatnonzero((held >= np.uint64(low)) & (held <= np.uint64(high)))
+            keys.append(held[places])
+            holders.append(some[np.searchsorted(of, places, side="right") - 1])
+        key, row = np.concatenate(keys), np.concatenate(holders)
+        order = np.argsort(key, kind="stable")  # the rows of a key stay in order
+        key, row = key[order], row[order]
+        new = np.flatnonzero(changes(key) | changes(row))
+        counts = np.diff(new, append=len(key))
+        key, row = key[new], row[new]
+        first = np.flatnonzero(changes(key))
+        out.append(f"{name}.keys.u8", key[first])
+        out.append(f"{name}.starts.i8", first + written)
+        out.append(f"{name}.rows.i4", row)
+        if name == "words":
+            out.append(f"{name}.counts.u2", np.minimum(counts, 0xFFFF))
+        written += len(key)
+    out.append(f"{name}.starts.i8", [written])
 
 
 # --- Words, as BM25 counts them
@@ -383,52 +368,33 @@ def among(names: NDArray[np.uint64]) -> Known:
 # --- The analysis of a part of a corpus
 
 
-def analyse(passages: Iterable[Passage], first: int, out: Columns, kind: Kind) -> Arrays:
-    """Write the tables that a kind of index needs; the first passage has the row `first`.
+def analyse(passages: Iterable[Passage], out: Columns, kind: Kind) -> Arrays:
+    """Write the keys of each passage that a kind of index needs.
 
     For links, the words of the texts are written too: `mentioned` reads them once all names are
     known.
     """
     words, names, links = (part in PARTS[kind] for part in ("words", "aliases", "mentions"))
-    ids: list[int] = []
-    terms: list[list[int]] = []
-    lists: dict[str, list[Sequence[int]]] = {"aliases": [], "spans": [], "text": []}
-    starts: list[list[bool]] = []
+    needed = ("ids", *["words"] * words, *["aliases"] * names, *["spans", "text"] * links)
+    lists: dict[str, list[Sequence[int]]] = {name: [] for name in needed}
+    starts: list[bool] = []
     for passage in passages:
-        ids.append(key_of(passage.id))
+        lists["ids"].append([key_of(passage.id)])
         if words:
-            terms.append(word_keys(passage.title) * TITLE_WEIGHT + word_keys(passage.text))
+            title, text = word_keys(passage.title), word_keys(passage.text)
+            lists["words"].append(title * TITLE_WEIGHT + text)
         if names:
             lists["aliases"].append(alias_keys(passage.title, passage.text))
         if links:
             lists["spans"].append([key_of(span) for span in sorted(proper_names(passage.content))])
-            title = len(passage.title)
+            end = len(passage.title)
             content = name_words(passage.content)  # cached; those of the text alone are not
-            keys, begins = _keys_and_starts([w for w in content if not title or w.start > title])
+            keys, begins = _keys_and_starts([w for w in content if not end or w.start > end])
             lists["text"].append(keys)
-            starts.append(begins)
-    rows = np.arange(first, first + len(ids))
-    write_table(out, "ids", [(np.array(ids, dtype=np.uint64), rows, None)])
-    if words:
-        lengths = np.array([len(row) for row in terms], dtype=np.int64)
-        out.append("lengths.i4", lengths)
-        write_table(out, "words", [_counted(_flat(terms), np.repeat(rows, lengths))])
-    for name in lists if links else ["aliases"] if names else []:
-        sizes = np.array([len(keys) for keys in lists[name]], dtype=np.int64)
-        out.append_lists(name, sizes, _flat(lists[name]))
+            starts += begins
+    for name, every in lists.items():
+        held = np.fromiter(chain.from_iterable(every), dtype=np.uint64)
+        out.append_lists(name, np.array([len(keys) for keys in every], dtype=np.int64), held)
     if links:
-        out.append("starts.b1", np.fromiter(chain.from_iterable(starts), bool))
+        out.append("starts.b1", starts)
     return out.finish()
-
-
-def _flat(lists: Sequence[Sequence[int]]) -> NDArray[np.uint64]:
-    return np.fromiter(chain.from_iterable(lists), dtype=np.uint64)
-
-
-def _counted(keys: NDArray[np.uint64], rows: NDArray[np.int64]) -> tuple[Any, Any, Any]:
-    """Count how often each key occurs in each row."""
-    order = np.argsort(keys, kind="stable")
-    keys, rows = keys[order], rows[order]
-    new = np.flatnonzero(changes(keys) | changes(rows))
-    counts = np.minimum(np.diff(new, append=len(keys)), 0xFFFF)
-    return keys[new], rows[new], counts

@@ -6,12 +6,13 @@ there are few, and each passage is analysed again only as often as the index has
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain, compress
 from pathlib import Path
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 
 from ga_dspy.errors import RunAborted
 from ga_dspy.passage import Passage
-from ga_dspy.processes import python_process
+from ga_dspy.processes import LineProcess, reply_in_lines
+from ga_dspy.retrieval import postings
 from ga_dspy.retrieval.engine import (
     NEAR,
     LocalEngine,
@@ -31,24 +33,7 @@ from ga_dspy.retrieval.engine import (
     names_few,
     read_nearest,
 )
-from ga_dspy.retrieval.postings import (
-    KINDS,
-    PARTS,
-    Arrays,
-    Columns,
-    Kind,
-    Known,
-    Rows,
-    among,
-    analyse,
-    invert,
-    mapped,
-    mentioned,
-    mentioned_in,
-    merge_tables,
-    name_key,
-    word_keys,
-)
+from ga_dspy.retrieval.postings import KINDS, PARTS, Arrays, Columns, Kind, Known, Rows
 from ga_dspy.retrieval.store import PASSAGES, Manifest, PassageTable
 from ga_dspy.storage import link
 from ga_dspy.text import aliases
@@ -74,7 +59,7 @@ def _kind_of(engine: LocalEngine) -> Kind:
 
 
 def _open(chunk: Chunk) -> Arrays:
-    return mapped(chunk) if isinstance(chunk, Path) else chunk
+    return postings.mapped(chunk) if isinstance(chunk, Path) else chunk
 
 
 # --- The analysis of the texts
@@ -85,61 +70,60 @@ _PARALLEL_FROM: Final = 2 * CHUNK
 
 @contextmanager
 def _analysing(
-    table: PassageTable, base: int, kind: Kind, folder: Path | None
+    table: PassageTable, kind: Kind, folder: Path | None
 ) -> Iterator[Callable[[], Sequence[Chunk]]]:
-    """Analyse passages while the caller does something else; the first has the row `base`.
+    """Analyse passages while the caller does something else.
 
     Large corpora in a file are analysed by a process per core, each a part of the chunks.
 
     Yields:
         A function that waits for the chunks and returns them.
     """
-    count = os.cpu_count() or 1
+    firsts, count = range(0, max(len(table), 1), CHUNK), os.cpu_count() or 1
     if folder is None or len(table) <= _PARALLEL_FROM or count == 1:
         yield lambda: [
-            analyse(table.between(at, at + CHUNK), base + at, Columns(), kind)
-            for at in range(0, max(len(table), 1), CHUNK)
+            postings.analyse(table.between(at, at + CHUNK), Columns(), kind) for at in firsts
         ]
         return
-    out = folder / "chunks"
-    code = "import sys; from ga_dspy.retrieval.segments import _work; _work(*sys.argv[1:])"
-    processes = [
-        python_process(
-            code, str(folder / PASSAGES), str(out), kind, str(base), str(number), str(count),
-            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )
-        for number in range(count)
-    ]  # fmt: skip
+    path, out = str(folder / PASSAGES), folder / "chunks"
+    code = "from ga_dspy.retrieval.segments import serve; serve()"
+    processes = [LineProcess(code) for _ in range(count)]
 
-    def finish() -> Sequence[Chunk]:
-        for process in processes:
-            _, message = process.communicate()
-            if process.returncode:
+    def work(number: int) -> None:
+        for first in firsts[number::count]:
+            request = json.dumps([path, str(out), kind, first])
+            if processes[number].ask(request.encode() + b"\n") is None:
                 raise RunAborted(
-                    f"a process that analyses passages ended with {process.returncode}: "
-                    f"{message.decode(errors='replace').strip().splitlines()[-1:]}",
+                    "a process that analyses passages ended",
                     expected="enough memory and disk for the build",
                     remedy="run the same build again: finished vectors are kept",
                 )
-        return sorted(out.iterdir())
 
-    try:
-        yield finish
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        shutil.rmtree(out, ignore_errors=True)
+    with ThreadPoolExecutor(count) as pool:
+        try:
+            works = pool.map(work, range(count))
+
+            def finish() -> Sequence[Chunk]:
+                for _ in works:
+                    pass  # raises the error of a process
+                return sorted(out.iterdir())
+
+            yield finish
+        finally:
+            for process in processes:
+                process.end()
+            shutil.rmtree(out, ignore_errors=True)
 
 
-def _work(path: str, out: str, kind: Kind, base: str, number: str, count: str) -> None:
-    """Analyse every `count`-th chunk of a file of passages, in a separate process."""
-    table, parent = PassageTable.open(Path(path)), os.getppid()
-    for first in range(int(number) * CHUNK, len(table), int(count) * CHUNK):
-        if os.getppid() != parent:
-            return  # the build was killed
-        passages = table.between(first, first + CHUNK)
-        analyse(passages, int(base) + first, Columns(Path(out) / f"{first:010d}"), kind)
+def serve() -> None:
+    """Analyse chunks of passages that stdin names, in a separate process."""
+    reply_in_lines(lambda line, _: _analyse_chunk(*json.loads(line)))
+
+
+def _analyse_chunk(path: str, out: str, kind: Kind, first: int) -> bool:
+    passages = PassageTable.open(Path(path)).between(first, first + CHUNK)
+    postings.analyse(passages, Columns(Path(out) / f"{first:010d}"), kind)
+    return True
 
 
 # --- Segments
@@ -153,11 +137,6 @@ def new_folder(work: Path | None) -> Path | None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
-
-
-def table_in(folder: Path | None, passages: Iterable[Passage]) -> PassageTable:
-    """Write the passages of a segment to its folder, or to memory."""
-    return PassageTable.of(passages, folder and folder / PASSAGES)
 
 
 def make_engine(
@@ -184,30 +163,26 @@ def make_engine(
     """
     base = kept[-1].end if kept else 0
     rows, out = np.arange(base, base + len(table)), Columns(folder)
-    with _analysing(table, base, kind, folder) as analysed:
+    with _analysing(table, kind, folder) as analysed:
         for block in vectors:
             out.append("vectors.f4", block)
         chunks = analysed()
         parts = frozenset(name.partition(".")[0] for name in _open(chunks[0]))
-        for name in ("ids", "words"):
-            if name in parts:
-                merge_tables(out, name, chunks)
-        lists = [name for name in ("aliases", "spans") if name in parts]
         for arrays in map(_open, chunks):
             if "words" in parts:
-                out.append("lengths.i4", arrays["lengths.i4"])
-            for name in lists:
+                out.append("lengths.i4", np.diff(arrays["words.of.i8"]))
+            for name in parts & {"aliases", "spans"}:
                 sizes = np.diff(arrays[f"{name}.of.i8"])
                 out.append_lists(name, sizes, arrays[f"{name}.held.u8"])
-        for name in lists:
-            invert(out, name, rows)
+        for name in sorted(parts & {"ids", "words", "aliases", "spans"}):
+            postings.invert(out, name, rows, chunks)
         segment = Segment(base, table, out.finish(), folder)
         if kind == "linked":
             whose = np.concatenate([older, rows])
             out.append("mentions.whose.i4", whose)
             for sizes, keys in _mentions(LocalEngine([*kept, segment], dead), older, chunks):
                 out.append_lists("mentions", sizes, keys)
-            invert(out, "mentions", whose)
+            postings.invert(out, "mentions", whose, [out.finish()])
     near = None
     if segment.holds("vectors") and len(table) > EXACT:
         near = build_nearest(segment.vectors, folder)
@@ -221,11 +196,13 @@ def _mentions(
     names, *more = engine.tables["aliases"]
     is_known: Known = engine.known
     if not more:  # faster, for many texts
-        is_known = among(names.keys[names_few(np.diff(names.starts))])
-    yield mentioned_in([passage.text for passage in engine.passages(older.tolist())], is_known)
+        is_known = postings.among(names.keys[names_few(np.diff(names.starts))])
+    yield postings.mentioned_in(
+        [passage.text for passage in engine.passages(older.tolist())], is_known
+    )
     for arrays in map(_open, chunks):
         words, sizes = arrays["text.held.u8"], np.diff(arrays["text.of.i8"])
-        yield mentioned(words, arrays["starts.b1"], sizes, is_known)
+        yield postings.mentioned(words, arrays["starts.b1"], sizes, is_known)
 
 
 def changed(
@@ -267,7 +244,7 @@ def changed(
         older = np.concatenate([older, *(s.arrays["mentions.whose.i4"] for s in tail)])
         older = np.setdiff1d(older[older < base], dead)
     return make_engine(
-        table_in(folder, chain(texts, new)), kind,
+        PassageTable.of(chain(texts, new), folder and folder / PASSAGES), kind,
         () if vectors is None else chain(blocks, [vectors]), folder,
         kept=kept, dead=dead if kept else _NO_ROWS, older=older,
     )  # fmt: skip
@@ -278,7 +255,7 @@ def _to_read_again(engine: LocalEngine, new: Sequence[Passage], gone: Sequence[i
     named, change = dict[int, str](), Counter[int]()
     for sign, passages in ((1, new), (-1, engine.passages(gone))):
         for alias in chain.from_iterable(aliases(p.title, p.text) for p in passages):
-            named[key := name_key(alias)] = alias
+            named[key := postings.name_key(alias)] = alias
             change[key] += sign
     keys = np.fromiter(named, dtype=np.uint64, count=len(named))
     count = engine.count("aliases", keys)
@@ -291,7 +268,7 @@ def _to_read_again(engine: LocalEngine, new: Sequence[Passage], gone: Sequence[i
 def _may_mention(engine: LocalEngine, name: str) -> Rows:
     """Return the rows whose text may mention a name: those that hold its words, if it has any."""
     words = name.split()
-    if len(word_keys(name)) and all(map(str.isalnum, words)) and name.isascii():
+    if len(postings.word_keys(name)) and all(map(str.isalnum, words)) and name.isascii():
         return engine.holding(name)
     pattern = r"[\W_]*".join(map(re.escape, words))
     found = [s.base + s.texts.matching(pattern) for s in engine.segments]
@@ -327,7 +304,7 @@ def load(folder: Path, manifest: Manifest) -> LocalEngine:
     segments: list[Segment] = []
     for path in sorted(path for path in contents.iterdir() if path.is_dir()):
         base = segments[-1].end if segments else 0
-        table, arrays, near = PassageTable.open(path / PASSAGES), mapped(path), None
+        table, arrays, near = PassageTable.open(path / PASSAGES), postings.mapped(path), None
         shape = (len(table), dimension)
         if "vectors.f4" in arrays:
             arrays["vectors.f4"].reshape(shape)
