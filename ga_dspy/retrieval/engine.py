@@ -1,21 +1,19 @@
-"""The storage interface of rankings, and the storage in the files of one machine.
+"""The storage of passages in the files of one machine, as rankings search it.
 
-`Engine` is all that a ranking uses. `LocalEngine` reads segments: tables that are mapped into
-memory, of which a search reads what its candidates need. Added passages make a new segment, deleted
-ones are skipped, and small segments are merged. A change therefore costs what it brings, and
-search results are those of an index built from scratch.
+`LocalEngine` reads segments: tables that are mapped into memory, of which a search reads what its
+candidates need. Added passages make a new segment, deleted ones are skipped, and small segments are
+merged. A change therefore costs what it brings, and search results are those of an index built from
+scratch.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,49 +77,6 @@ class Links(NamedTuple):
     target: Rows
     weight: NDArray[np.float64]
     total: NDArray[np.float64]
-
-
-class Engine(Protocol):
-    """A store of passages that rankings search; rows are numbers, ascending in corpus order.
-
-    Links are found by spelling, without an LM. Two passages are linked if one mentions a name of
-    the other, or if both hold a capitalised span that is rare in the corpus.
-    """
-
-    def best(self, query: str, count: int) -> tuple[Rows, NDArray[np.float32]]:
-        """Return the rows with the `count` highest BM25 scores (with ties), and the scores."""
-
-    def weigh(self, query: str, rows: Rows) -> Weights:
-        """Return the BM25 weight of each of the query's words in given rows."""
-
-    def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
-        """Return the rows nearest to a unit vector, best first; approximate in a large store."""
-
-    def cosines(self, vector: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
-        """Return the cosine of given rows with a unit vector, exact."""
-
-    def rows_named(self, text: str) -> Rows:
-        """Return the rows whose name occurs in a text, ascending."""
-
-    def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
-        """Return the links of given rows.
-
-        Args:
-            rows: The rows.
-            faint: For each of them, the share of its total weight below which links are left out.
-        """
-
-    def __len__(self) -> int:
-        """Return the number of passages."""
-
-    def holds(self, part: str) -> bool:
-        """Return whether it has "words", "vectors", "aliases" or "mentions"."""
-
-    def rows(self) -> Rows:
-        """Return all rows, ascending."""
-
-    def passages(self, rows: Sequence[int]) -> list[Passage]:
-        """Return the passages of given rows."""
 
 
 def top(scores: NDArray[np.floating], count: int) -> NDArray[np.int64]:
@@ -201,64 +156,6 @@ class Segment(NamedTuple):
         return np.asarray(best[best >= 0], dtype=np.int64)
 
 
-# --- An approximate index of the vectors
-
-NEAR: Final = "nearest.faiss"
-
-_MOST_PROBES: Final = 64
-"""A search probes an eighth of the inverted lists, at most this many; FAISS's default is one."""
-
-_READING = threading.Lock()
-
-
-def build_nearest(vectors: NDArray[np.float32], folder: Path | None) -> Any:
-    """Index vectors in inverted lists, quantised to 8 bits, and write the index to a folder."""
-    faiss = require("faiss", "search")
-    size, dimension = vectors.shape
-    lists = 1 << round(np.log2(2 * size**0.5))
-    index = faiss.index_factory(dimension, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
-    index.cp.max_points_per_centroid = 64
-    index.train(np.ascontiguousarray(vectors[:: size // max(1 << 16, 64 * lists) + 1]))
-    index.add(vectors)
-    index.nprobe = min(max(1, lists // 8), _MOST_PROBES)
-    if folder:
-        faiss.write_index(index, str(folder / NEAR))
-    return index
-
-
-def read_nearest(path: Path, shape: tuple[int, int]) -> Any:
-    """Open a saved index of vectors of a shape; inverted lists stay on disk until used.
-
-    Raises:
-        ValueError: It is another index.
-    """
-    faiss = require("faiss", "search")
-    with _READING, _bounded(faiss, path.stat().st_size):
-        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
-    if not isinstance(index, faiss.IndexIVF) or (index.ntotal, index.d) != shape:
-        raise ValueError(f"{path.name}: {index.ntotal} vectors of {index.d} numbers")
-    return index
-
-
-_LIMITS: Final = ("deserialization_vector_byte_limit", "deserialization_loop_limit")
-
-
-@contextmanager
-def _bounded(faiss: Any, size: int) -> Iterator[None]:
-    """Keep FAISS from allocating more memory than a damaged file can hold.
-
-    The limits are those of the whole process.
-    """
-    usual = {name: getattr(faiss, f"get_{name}")() for name in _LIMITS}
-    try:
-        for name in _LIMITS:
-            getattr(faiss, f"set_{name}")(max(1, size))
-        yield
-    finally:
-        for name, limit in usual.items():
-            getattr(faiss, f"set_{name}")(limit)
-
-
 def names_few(count: Any) -> Any:
     """Return which of some names stand for passages, and not for too many, given how many."""
     return (count > 0) & (count <= MOST_TARGETS)
@@ -299,9 +196,12 @@ _SHOWN: Final = 200
 
 
 class LocalEngine:
-    """Segments, and the rows that were deleted.
+    """Segments, and the rows that were deleted; rows are numbers, ascending in corpus order.
 
     It is immutable: a change makes another one, which shares the segments. Thread-safe.
+
+    Links are found by spelling, without an LM. Two passages are linked if one mentions a name of
+    the other, or if both hold a capitalised span that is rare in the corpus.
     """
 
     def __init__(self, segments: Sequence[Segment], dead: Sequence[int] | Rows = ()) -> None:
@@ -316,7 +216,7 @@ class LocalEngine:
         self.tables = {
             name: [Table.of(s.arrays, name) for s in self.segments]
             for name in names
-            if all(segment.holds(name) for segment in self.segments)
+            if self.holds(name)
         }
         self._owner = self._owners()
         self._word = lru_cache(maxsize=4096)(self._statistics)
@@ -333,7 +233,7 @@ class LocalEngine:
 
     def holds(self, part: str) -> bool:
         """Return whether the store has a table ("words", "aliases", "spans") or "vectors"."""
-        return part in self.tables or (part == "vectors" and self.segments[0].holds(part))
+        return all(segment.holds(part) for segment in self.segments)
 
     def _restricted(self, where: str) -> LocalEngine:
         """Return the store as if it held only the passages that meet conditions, given as JSON.
@@ -589,7 +489,12 @@ class LocalEngine:
         return distinct(self.find("aliases", mentioned_in([text], self.known)[1])[1])
 
     def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
-        """Return the links of given rows, without those below a share of the row's total weight."""
+        """Return the links of given rows.
+
+        Args:
+            rows: The rows.
+            faint: For each of them, the share of its total weight below which links are left out.
+        """
         # What the rows mention; a name of several passages shares its weight.
         out, names = self.keys_of("mentions", rows)
         name, target = self.find("aliases", names)
@@ -630,17 +535,14 @@ class LocalEngine:
         name, target = self.find("mentions", names[strong], users[..., strong])
         name = strong[name]
         own = are_among(name * self.size + target, alike * self.size + bearer)
-        other = target != rows[into[name]]
-        name, target, own = name[other], target[other], own[other]
         found.append((into[name], target, 1 / np.maximum(meant[name] - own, 1)))
         strong = np.flatnonzero(span_weight >= least[shared])
         span, target = self.find("spans", spans[strong], those[..., strong])
         span = strong[span]
-        other = target != rows[shared[span]]
-        span, target = span[other], target[other]
         found.append((shared[span], target, span_weight[span]))
         source, target, weight = (np.concatenate(column) for column in zip(*found, strict=True))
-        return Links(source, target, weight, total)
+        other = target != rows[source]
+        return Links(source[other], target[other], weight[other], total)
 
     # --- Vectors
 

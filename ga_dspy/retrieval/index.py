@@ -25,7 +25,7 @@ from ga_dspy.retrieval.engine import LocalEngine
 from ga_dspy.retrieval.milvus import MilvusEngine, publish, refresh, withdraw
 from ga_dspy.retrieval.postings import Kind
 from ga_dspy.retrieval.protocol import PassageRetriever, check_query
-from ga_dspy.retrieval.rank import Ranking, dense_text
+from ga_dspy.retrieval.rank import Engine, Ranking, dense_text
 from ga_dspy.retrieval.redact import Redact, Redactor, check_redactor, load_redactor, redacted
 from ga_dspy.retrieval.store import WORK, Manifest, PassageTable, StoredEncoder, distinct
 from ga_dspy.retrieval.where import Where, as_json
@@ -145,11 +145,11 @@ class _State(NamedTuple):
     """
 
     manifest: Manifest
-    engine: LocalEngine | MilvusEngine
-    searched: LocalEngine | MilvusEngine
+    engine: Engine
+    searched: Engine
 
 
-def _state_of(engine: LocalEngine | MilvusEngine, manifest: Manifest) -> _State:
+def _state_of(engine: Engine, manifest: Manifest) -> _State:
     """Return a state.
 
     Raises:
@@ -179,7 +179,7 @@ class Index(PassageRetriever):
 
     def __init__(
         self,
-        engine: LocalEngine | MilvusEngine,
+        engine: Engine,
         manifest: Manifest,
         encoder: Any = None,
         path: Path | None = None,
@@ -423,7 +423,7 @@ class Index(PassageRetriever):
         nothing = LocalEngine(engine.segments, range(engine.size))
         return self._like(nothing, manifest.model_copy(update={"passages": 0, "published": None}))
 
-    def _like(self, engine: LocalEngine | MilvusEngine, manifest: Manifest) -> Index:
+    def _like(self, engine: Engine, manifest: Manifest) -> Index:
         """Return an index in memory with the settings of this one."""
         rest = (self.encoder, None, self.reranker, self.require, self._redact)
         return Index(engine, manifest, *rest)

@@ -1,4 +1,4 @@
-"""The four kinds of ranking, over any `Engine`."""
+"""The four kinds of ranking, over an `Engine`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from numpy.typing import NDArray
 
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.engine import Engine, Links, top_places
+from ga_dspy.retrieval.engine import Links, LocalEngine, top_places
+from ga_dspy.retrieval.milvus import MilvusEngine
 from ga_dspy.retrieval.postings import PARTS, Kind, Rows, are_among, distinct
 
 # Each extends the one before: hybrid mixes BM25 and cosine, and favours passages whose title is in
 # the query; linked adds a walk along the links from what hybrid finds. Only candidates are scored:
 # rows that words, vectors, names or links propose. Equal scores are ordered by row, so that results
 # do not depend on the machine.
+
+Engine: TypeAlias = LocalEngine | MilvusEngine
+"""A store of passages."""
 
 Vector: TypeAlias = NDArray[np.float32]
 Scores: TypeAlias = NDArray[np.float64]

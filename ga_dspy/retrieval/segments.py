@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,18 +22,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ga_dspy.errors import RunAborted
+from ga_dspy.errors import RunAborted, require
 from ga_dspy.passage import Passage
 from ga_dspy.processes import LineProcess, reply_in_lines
 from ga_dspy.retrieval import postings
-from ga_dspy.retrieval.engine import (
-    NEAR,
-    LocalEngine,
-    Segment,
-    build_nearest,
-    names_few,
-    read_nearest,
-)
+from ga_dspy.retrieval.engine import LocalEngine, Segment, names_few
 from ga_dspy.retrieval.postings import KINDS, PARTS, Arrays, Columns, Kind, Known, Rows
 from ga_dspy.retrieval.store import PASSAGES, Manifest, PassageTable
 from ga_dspy.storage import link
@@ -273,6 +267,64 @@ def _may_mention(engine: LocalEngine, name: str) -> Rows:
     pattern = r"[\W_]*".join(map(re.escape, words))
     found = [s.base + s.texts.matching(pattern) for s in engine.segments]
     return np.concatenate(found)
+
+
+# --- An approximate index of the vectors
+
+NEAR: Final = "nearest.faiss"
+
+_MOST_PROBES: Final = 64
+"""A search probes an eighth of the inverted lists, at most this many; FAISS's default is one."""
+
+_READING = threading.Lock()
+
+
+def build_nearest(vectors: NDArray[np.float32], folder: Path | None) -> Any:
+    """Index vectors in inverted lists, quantised to 8 bits, and write the index to a folder."""
+    faiss = require("faiss", "search")
+    size, dimension = vectors.shape
+    lists = 1 << round(np.log2(2 * size**0.5))
+    index = faiss.index_factory(dimension, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
+    index.cp.max_points_per_centroid = 64
+    index.train(np.ascontiguousarray(vectors[:: size // max(1 << 16, 64 * lists) + 1]))
+    index.add(vectors)
+    index.nprobe = min(max(1, lists // 8), _MOST_PROBES)
+    if folder:
+        faiss.write_index(index, str(folder / NEAR))
+    return index
+
+
+def read_nearest(path: Path, shape: tuple[int, int]) -> Any:
+    """Open a saved index of vectors of a shape; inverted lists stay on disk until used.
+
+    Raises:
+        ValueError: It is another index.
+    """
+    faiss = require("faiss", "search")
+    with _READING, _bounded(faiss, path.stat().st_size):
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
+    if not isinstance(index, faiss.IndexIVF) or (index.ntotal, index.d) != shape:
+        raise ValueError(f"{path.name}: {index.ntotal} vectors of {index.d} numbers")
+    return index
+
+
+_LIMITS: Final = ("deserialization_vector_byte_limit", "deserialization_loop_limit")
+
+
+@contextmanager
+def _bounded(faiss: Any, size: int) -> Iterator[None]:
+    """Keep FAISS from allocating more memory than a damaged file can hold.
+
+    The limits are those of the whole process.
+    """
+    usual = {name: getattr(faiss, f"get_{name}")() for name in _LIMITS}
+    try:
+        for name in _LIMITS:
+            getattr(faiss, f"set_{name}")(max(1, size))
+        yield
+    finally:
+        for name, limit in usual.items():
+            getattr(faiss, f"set_{name}")(limit)
 
 
 # --- The folder
