@@ -179,3 +179,18 @@ def test_a_small_store_is_walked_as_a_whole_and_a_large_one_as_far_as_it_matters
     _, found = walk(store, start, mass, every)
     assert found == pytest.approx(expected)
     assert (found > 0).sum() > 2
+
+
+def test_more_results_than_links_are_scored_for_may_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = "Alder Birch Cedar Damson Elder Fir Gorse Hazel Ivy Juniper Kumquat Larch".split()
+    passages = [
+        Passage(id=name, title=name, text=f"It grows beside {names[i - 1]}.")
+        for i, name in enumerate(names)
+    ]
+    index = Index.from_passages(passages, encoder="hash-1024")
+    whole = index.search("Alder", 12)
+    monkeypatch.setattr(rank, "POOL", 1)
+    monkeypatch.setattr(rank, "LED", 1)
+    assert index.search("Alder", 1)[0].passage == whole[0].passage

@@ -71,7 +71,6 @@ class Relevance(NamedTuple):
         closest: The highest cosine of any row.
         rows: The candidates, ascending.
         scores: Their scores.
-        complete: Whether the score includes the cosine.
         named: The rows named in the query.
     """
 
@@ -81,7 +80,6 @@ class Relevance(NamedTuple):
     closest: float
     rows: Rows
     scores: Scores
-    complete: NDArray[np.bool_]
     named: Rows
 
     def at(self, rows: Rows) -> NDArray[np.int64]:
@@ -140,14 +138,14 @@ class Ranking:
         found, lexical = self.engine.best(query, pool)
         near, named = self.engine.nearest(vector, pool), self.engine.rows_named(query)
         closest = float(self.engine.cosines(vector, near[:1]).max(initial=0.0))
-        top, none = float(lexical.max(initial=0.0)), near[:0]
-        empty = Relevance(query, vector, top, closest, none, np.zeros(0), none.astype(bool), named)
-        relevance = self._widen(empty, np.concatenate([found, near, named]))
+        top, rows = float(lexical.max(initial=0.0)), np.concatenate([found, near, named])
+        nothing = Relevance(query, vector, top, closest, near[:0], np.zeros(0), named)
+        relevance = self._widen(nothing, rows, rows)
         relevance.scores[relevance.at(named)] += TITLE_BONUS
-        return self._complete(relevance, relevance.rows)
+        return relevance
 
-    def _widen(self, relevance: Relevance, rows: Rows) -> Relevance:
-        """Add rows to the candidates, scored by words only."""
+    def _widen(self, relevance: Relevance, rows: Rows, near: Rows) -> Relevance:
+        """Add rows to the candidates, scored by words; by the cosine too if they are near."""
         rows = distinct(rows)
         rows = rows[~are_among(rows, relevance.rows)]
         if not len(rows):
@@ -155,23 +153,14 @@ class Ranking:
         weights = self.engine.weigh(relevance.query, rows)
         lexical = (weights.times @ weights.cells).astype(np.float64)
         scores = SPARSE_SHARE * lexical / (relevance.best_words or 1.0)
+        places = np.flatnonzero(are_among(rows, near))
+        if relevance.closest > 0 and len(places):
+            close = self.engine.cosines(relevance.vector, rows[places])
+            scores[places] += DENSE_SHARE * np.maximum(close, 0) / relevance.closest
         every = np.concatenate([relevance.rows, rows])
         order = np.argsort(every)
-        return relevance._replace(
-            rows=every[order],
-            scores=np.concatenate([relevance.scores, scores])[order],
-            complete=np.concatenate([relevance.complete, np.zeros(len(rows), bool)])[order],
-        )
-
-    def _complete(self, relevance: Relevance, rows: Rows) -> Relevance:
-        """Add the cosine to the scores of candidates that lack it."""
-        places = relevance.at(rows)
-        places = places[~relevance.complete[places]]
-        if relevance.closest > 0 and len(places):
-            close = self.engine.cosines(relevance.vector, relevance.rows[places])
-            relevance.scores[places] += DENSE_SHARE * np.maximum(close, 0) / relevance.closest
-            relevance.complete[places] = True
-        return relevance
+        scores = np.concatenate([relevance.scores, scores])[order]
+        return relevance._replace(rows=every[order], scores=scores)
 
     def _linked(self, relevance: Relevance, k: int) -> list[Scored]:
         starts, mass = _start(relevance)
@@ -179,9 +168,10 @@ class Ranking:
         led = WALK_SHARE * np.sqrt(_scaled(walked))
         led = np.maximum(led, 0) + self._completing(relevance, part)
         rows = part.rows
-        relevance = self._widen(relevance, rows[top_places(led, LED)])
-        # Rows that only links propose lack their cosine.
-        relevance = self._complete(relevance, rows[top_places(led, 2 * k + SPARE)])
+        # Of the rows that only links propose, the best get their cosine, too.
+        count = 2 * k + SPARE
+        added, near = (rows[top_places(led, most)] for most in (max(LED, count), count))
+        relevance = self._widen(relevance, added, near)
         scores = (1 - WALK_SHARE) * _scaled(relevance.scores)
         scores += led[np.searchsorted(rows, relevance.rows)]
         return best(relevance.rows, scores, k)
