@@ -86,16 +86,18 @@ def _make_engine(
     return engine
 
 
-def _published(engine: LocalEngine, manifest: Manifest, uri: str, folder: Path) -> Manifest:
+def _published(engine: LocalEngine, manifest: Manifest, uri: str, folder: Path) -> store.Published:
     """Publish an engine; the collection is named after its contents and the folder."""
     contents = (manifest.source, manifest.kind, manifest.encoder, manifest.generation)
     name = hashlib.sha256(f"{contents} {folder.absolute()}".encode()).hexdigest()[:16]
-    published = publish(engine, uri, f"ga_dspy_{name}")
-    return manifest.model_copy(update={"published": published})
+    return publish(engine, uri, f"ga_dspy_{name}")
 
 
-def _read(folder: Path) -> tuple[LocalEngine, Manifest]:
-    """Read the current contents of a folder, and their manifest."""
+def _read(folder: Path) -> tuple[Engine, Manifest]:
+    """Read the current contents of a folder, or of Milvus if it has only a manifest."""
+    manifest = store.read_manifest(folder)
+    if manifest.published and not (folder / manifest.contents).exists():
+        return MilvusEngine(manifest.published, manifest.passages), manifest
     return open_current(
         folder, store.read_manifest, lambda manifest: (segments.load(folder, manifest), manifest)
     )
@@ -294,7 +296,8 @@ class Index(PassageRetriever):
                 if not store.finished(folder, manifest):
                     engine = _make_engine(table, ranking, made, target, progress)
                     if milvus:
-                        manifest = _published(engine, manifest, milvus, folder)
+                        sent = _published(engine, manifest, milvus, folder)
+                        manifest = manifest.model_copy(update={"published": sent})
                     manifest.put(folder, partial(segments.save, engine))
             except InputError:
                 rmtree(work / "segment")
@@ -332,10 +335,6 @@ class Index(PassageRetriever):
             DamagedFile: A file is missing or has another size.
         """
         folder = Path(path)
-        manifest = store.read_manifest(folder)
-        if manifest.published and not (folder / manifest.contents).exists():
-            engine = MilvusEngine(manifest.published, manifest.passages)
-            return cls(engine, manifest, encoder, folder, reranker, require, redact)
         index = cls(*_read(folder), encoder, folder, reranker, require, redact)
         if encoder is not None:
             index._check_encoder()
@@ -722,51 +721,51 @@ class Index(PassageRetriever):
         return Changes(added, changed, tuple(sorted(removed)), unchanged)
 
     def _replace(self, gone: frozenset[str], new: Sequence[Passage], progress: Progress) -> None:
-        """Delete and add in one change; a text that is stored already is not encoded again."""
+        """Delete and add in one change."""
         if not gone and not new:
             return
-        engine = self.engine
+        before, manifest = self.engine, self.manifest
         rows = sorted(self._row(id) for id in gone)
-        if len(engine) + len(new) == len(rows):
+        if len(before) + len(new) == len(rows):
             raise _empty_corpus()
-        vectors = None
-        if engine.holds("vectors") and (encoder := self.encoder):
-            old = map(dense_text, engine.passages(rows))
-            known = dict(zip(old, engine.vectors(np.array(rows, dtype=np.int64)), strict=True))
-            texts = [dense_text(passage) for passage in new]
-            fresh = [text for text in dict.fromkeys(texts) if text not in known]
-            encoded = encoders.encode_texts(fresh, len(fresh), encoder, progress=progress)
-            known |= zip(fresh, chain.from_iterable(encoded), strict=True)
-            vectors = np.array([known[text] for text in texts], dtype=np.float32)
+        vectors = self._vectors(new, rows, progress)
         progress("linking", 0, len(new))
         work = self.path / WORK if self.path else None
-        size, generation = len(engine) + len(new) - len(rows), self.manifest.generation + 1
-        manifest = self.manifest.model_copy(update={"passages": size, "generation": generation})
-        before, published, searched = engine, manifest.published, self._state.searched
         with on_disk(work or Path()):
-            engine = segments.changed(engine, new, vectors, rows, work)
-        obsolete = None
-        if published and self.path and isinstance(searched, MilvusEngine):
-            # After renumbering, or an earlier change that was interrupted, all is sent again.
-            is_renumbered = engine.size != before.size + len(new)
-            if is_renumbered or searched.stored() != len(before):
-                manifest = _published(engine, manifest, published.uri, self.path)
-                obsolete = published
-            else:
-                sent = refresh(before, engine, rows, published)
-                manifest = manifest.model_copy(update={"published": sent})
+            engine = segments.changed(before, new, vectors, rows, work)
+        update = {"passages": len(engine), "generation": manifest.generation + 1}
+        published, manifest = manifest.published, manifest.model_copy(update=update)
         if self.path is not None:
+            if published:
+                sent = refresh(before, engine, rows, published) or _published(
+                    engine, manifest, published.uri, self.path
+                )
+                manifest = manifest.model_copy(update={"published": sent})
             manifest = manifest.put(self.path, partial(segments.save, engine))
             rmtree(self.path / WORK, ignore_errors=True)
             engine = segments.load(self.path, manifest)
-        if obsolete:
-            withdraw(obsolete)
+            if published and published.collection != sent.collection:
+                withdraw(published)
         digests, state = self._digests, self._current
         self._current = _state_of(engine, manifest)
         if digests is not None and digests[0] is state:
             stayed = {id: digest for id, digest in digests[1].items() if id not in gone}
             self._digests = self._current, stayed | {each.id: _digest(each) for each in new}
         progress("linking", len(new), len(new))
+
+    def _vectors(
+        self, new: Sequence[Passage], gone: Sequence[int], progress: Progress
+    ) -> NDArray[np.float32] | None:
+        """Return the vectors of new passages; the text of a row that goes is not encoded again."""
+        if not self.engine.holds("vectors") or not (encoder := self.encoder):
+            return None
+        old = map(dense_text, self.engine.passages(gone))
+        known = dict(zip(old, self.engine.vectors(np.array(gone, dtype=np.int64)), strict=True))
+        texts = [dense_text(passage) for passage in new]
+        fresh = [text for text in dict.fromkeys(texts) if text not in known]
+        encoded = encoders.encode_texts(fresh, len(fresh), encoder, progress=progress)
+        known |= zip(fresh, chain.from_iterable(encoded), strict=True)
+        return np.array([known[text] for text in texts], dtype=np.float32)
 
 
 class _View(Index):

@@ -11,7 +11,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ga_dspy.errors import InputError, RunAborted, require
 from ga_dspy.passage import Passage
+from ga_dspy.retrieval.encoders import batched
 from ga_dspy.retrieval.engine import K1, MOST_TARGETS, B, Links, LocalEngine, Weights
 from ga_dspy.retrieval.postings import TITLE_WEIGHT, Rows, alias_keys, mentioned_in, word_keys
 from ga_dspy.retrieval.store import COLUMNS, Published, metadata_json, passage_of
@@ -49,7 +50,7 @@ class MilvusEngine:
     def __init__(self, published: Published, passages: int) -> None:
         self.parts, self.size, self.length = published.parts, published.size, published.length
         self._published, self._passages = published, passages
-        self._call = _calls(published)
+        self._call = partial(_call, published)
         self._word = lru_cache(maxsize=4096)(self._statistics)
         self._call("load_collection")
 
@@ -64,17 +65,11 @@ class MilvusEngine:
         """Return whether the collection has "words", "vectors", "aliases" or "mentions"."""
         return part in self.parts
 
-    def stored(self) -> int:
-        """Return the current number of rows in the collection."""
-        return self._count("")
-
     def rows(self) -> Rows:
         """Return all rows, ascending."""
-        found = (
-            self._rows(f"row >= {at} and row < {at + _MOST_FOUND}")
-            for at in range(0, self.size, _MOST_FOUND)
-        )
-        return _sorted(record["row"] for part in found for record in part)
+        blocks = range(0, self.size, _MOST_FOUND)
+        parts = (self._rows(f"row >= {at} and row < {at + _MOST_FOUND}") for at in blocks)
+        return _sorted(record["row"] for record in chain.from_iterable(parts))
 
     def row(self, id: str) -> int | None:
         """Return the row of an id; None if there is none."""
@@ -93,22 +88,16 @@ class MilvusEngine:
             remedy="build an index for each group of passages, or build without milvus=…",
         )
 
-    def _count(self, condition: str) -> int:
-        (record,) = self._call("query", filter=condition, output_fields=["count(*)"])
-        return int(record["count(*)"])
-
     def _rows(self, condition: str, fields: Sequence[str] = (), most: int = _MOST_FOUND) -> Any:
         return self._call("query", filter=condition, output_fields=["row", *fields], limit=most)
 
     def _fields(self, rows: Sequence[int] | Rows, *fields: str) -> dict[int, Any]:
         """Return fields of given rows, by row."""
-        ids = [int(row) for row in rows]
-        found: dict[int, Any] = {}
-        for at in range(0, len(ids), _MOST_FOUND):
-            part = ids[at : at + _MOST_FOUND]
-            for record in self._call("get", ids=part, output_fields=["row", *fields]):
-                found[record["row"]] = record
-        return found
+        parts = (
+            self._call("get", ids=part, output_fields=["row", *fields])
+            for part in batched(map(int, rows), _MOST_FOUND)
+        )
+        return {record["row"]: record for record in chain.from_iterable(parts)}
 
     def _search(self, field: str, data: Any, count: int, condition: str = "") -> tuple[Any, Any]:
         count = min(max(count, 1), _MOST_FOUND)
@@ -125,7 +114,7 @@ class MilvusEngine:
 
     def _statistics(self, key: int) -> tuple[int, float, float]:
         """Return the document frequency of a word, its inverse, and its highest weight."""
-        count = self._count(f"TEXT_MATCH(terms, '{_term(key)}')")
+        count = _count(self._call, f"TEXT_MATCH(terms, '{_term(key)}')")
         idf = float(np.log(1 + (len(self) - count + 0.5) / (count + 0.5)))
         _, scores = self._search("words", _term(key), 1)
         return count, idf, float(scores.max(initial=0.0))
@@ -169,11 +158,9 @@ class MilvusEngine:
 
     def _named(self, keys: Iterable[int]) -> dict[int, set[int]]:
         """Return the rows that have each name; a name of too many passages is left out."""
-        signed = _signed(keys)
-        rows_of = {key: set[int]() for key in signed}
-        for at in range(0, len(signed), BATCH):
-            condition = f"array_contains_any(aliases, {signed[at : at + BATCH]})"
-            for record in self._rows(condition, ["aliases"]):
+        rows_of = {key: set[int]() for key in _signed(keys)}
+        for part in batched(rows_of, BATCH):
+            for record in self._rows(f"array_contains_any(aliases, {part})", ["aliases"]):
                 for key in rows_of.keys() & record["aliases"]:
                     rows_of[key].add(record["row"])
         return {
@@ -253,25 +240,28 @@ def _connected(uri: str) -> Any:
     return require("pymilvus", "cluster").MilvusClient(uri, token=token, timeout=30)
 
 
-def _calls(published: Published) -> Callable[..., Any]:
-    """Return a function that calls a method of the client, by its name, for a collection.
+def _call(published: Published, what: str, **arguments: Any) -> Any:
+    """Call a method of the client, by its name, for a collection.
 
-    The function raises `RunAborted` if the server fails.
+    Raises:
+        RunAborted: The server fails.
     """
-    uri, failed = published.uri, require("pymilvus", "cluster").exceptions.MilvusException
+    failed = require("pymilvus", "cluster").exceptions.MilvusException
+    try:
+        method = getattr(_connected(published.uri), what)
+        return method(collection_name=published.collection, **arguments)
+    except (failed, OSError) as error:
+        raise RunAborted(
+            f"no answer from Milvus at {without_password(published.uri)} ({error})",
+            expected="a running server that has the collection, or a file that ends in .db",
+            remedy="check --uri; a Milvus Lite file serves one process",
+        ) from error
 
-    def call(what: str, **arguments: Any) -> Any:
-        try:
-            method = getattr(_connected(uri), what)
-            return method(collection_name=published.collection, **arguments)
-        except (failed, OSError) as error:
-            raise RunAborted(
-                f"no answer from Milvus at {without_password(uri)} ({error})",
-                expected="a running server that has the collection, or a file that ends in .db",
-                remedy="check --uri; a Milvus Lite file serves one process",
-            ) from error
 
-    return call
+def _count(call: Callable[..., Any], condition: str = "") -> int:
+    """Return the current number of rows in a collection that meet a condition."""
+    (record,) = call("query", filter=condition, output_fields=["count(*)"])
+    return int(record["count(*)"])
 
 
 # --- Publishing
@@ -288,7 +278,7 @@ def publish(engine: LocalEngine, uri: str, collection: str) -> Published:
     """
     parts = tuple(part for part in _PARTS if engine.holds(part))
     published = Published(uri=uri, collection=collection, parts=parts, size=engine.size)
-    call = _calls(published)
+    call = partial(_call, published)
     if call("has_collection"):
         call("drop_collection")
     _create(call, engine.segments[0].vectors.shape[1] if engine.holds("vectors") else 0)
@@ -298,12 +288,19 @@ def publish(engine: LocalEngine, uri: str, collection: str) -> Published:
 
 def refresh(
     before: LocalEngine, after: LocalEngine, gone: Sequence[int], published: Published
-) -> Published:
+) -> Published | None:
     """Publish a change: new rows, and those whose links changed; then delete rows.
 
     Other rows stay as they are, even if a name or a span that they share became too common.
+
+    Returns:
+        The collection; None if all has to be sent again: the change numbered the rows anew, or an
+        earlier one was interrupted.
     """
-    call, rows = _calls(published), after.rows()
+    call, rows = partial(_call, published), after.rows()
+    is_renumbered = len(after) - len(before) + len(gone) != after.size - before.size
+    if is_renumbered or _count(call) != len(before):
+        return None
     new = rows[rows >= before.size]
     touched = [new]
     if after.holds("mentions"):
@@ -322,7 +319,7 @@ def refresh(
 
 def withdraw(published: Published) -> None:
     """Drop a collection that no manifest names anymore."""
-    _calls(published)("drop_collection")
+    _call(published, "drop_collection")
 
 
 def _create(call: Callable[..., Any], dimension: int) -> None:
