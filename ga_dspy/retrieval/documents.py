@@ -136,19 +136,19 @@ def _text(text: str) -> Document:
 
 
 def _markdown(text: str) -> Document:
-    front = _FRONT_MATTER.match(text)
-    if front is None:
-        return Document(_markdown_sections(text))
-    body = text[front.end() :]
-    try:
-        metadata = require("yaml", "search").safe_load(front[1])
-    except Exception as error:  # noqa: BLE001 - a parser may raise anything; the note says what
-        cause = shorten(str(error), 80, placeholder="…")
-        notes = (f"front matter that does not parse ({cause})",)
-        return Document(_markdown_sections(body), {}, notes, whole=False)
-    if isinstance(metadata, Mapping):
-        return Document(_markdown_sections(body), metadata)
-    return Document(_markdown_sections(text))
+    metadata: Any = {}
+    notes: tuple[str, ...] = ()
+    if front := _FRONT_MATTER.match(text):
+        try:
+            metadata = require("yaml", "search").safe_load(front[1])
+        except Exception as error:  # noqa: BLE001 - a parser may raise anything; the note says it
+            cause = shorten(str(error), 80, placeholder="…")
+            notes = (f"front matter that does not parse ({cause})",)
+        if notes or isinstance(metadata, Mapping):
+            text = text[front.end() :]
+        else:
+            metadata = {}
+    return Document(_markdown_sections(text), metadata, notes, not notes)
 
 
 def _markdown_sections(markdown: str) -> list[Section]:
@@ -255,14 +255,16 @@ _DUBLIN_CORE = {"title": "title", "creator": "author", "created": "date", "date"
                 "language": "language", "keywords": "keywords"}  # fmt: skip
 
 
+def check_size(found: str, size: int, most: int) -> None:
+    """Raise `InputError` if a file is too large; `found` has a place for the size."""
+    if size > most:
+        raise InputError(found.format(size), expected=f"{most:,} at most", remedy="split it")
+
+
 def _open_archive(data: bytes) -> ZipFile:
     archive = ZipFile(BytesIO(data))
     size = sum(file.file_size for file in archive.infolist())
-    if size > _MOST_UNPACKED:
-        raise InputError(
-            f"it unpacks to {size:,} bytes", expected=f"{_MOST_UNPACKED:,} at most",
-            remedy="split it",
-        )  # fmt: skip
+    check_size("it unpacks to {:,} bytes", size, _MOST_UNPACKED)
     return archive
 
 
@@ -577,11 +579,9 @@ def read_document(name: str, data: bytes) -> Document:
         if text.strip():
             path = (*root, *section.path) or (title,)
             sections.append(section._replace(path=path, text=text, metadata=metadata))
-    size, most = sum(len(section.text) for section in sections), 5_000_000 + 20 * len(data)
-    if size > most:  # much more text than files of its size have
-        raise InputError(
-            f"it has {size:,} characters", expected=f"{most:,} at most", remedy="split it"
-        )
+    size = sum(len(section.text) for section in sections)
+    # Not much more text than files of its size have.
+    check_size("it has {:,} characters", size, 5_000_000 + 20 * len(data))
     return document._replace(
         sections=sections, notes=(*notes, *document.notes), whole=whole and document.whole
     )

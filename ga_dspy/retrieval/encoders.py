@@ -213,13 +213,11 @@ class SentenceEncoder:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode passages, shape (texts, dimension), rows of length 1."""
-        with self._lock:
-            return self._encoded(texts, self._prompts[1])
+        return self._encoded(texts, 1)
 
     def encode_query(self, text: str) -> NDArray[np.float32]:
         """Encode a query, shape (dimension,)."""
-        with self._lock:
-            vector: NDArray[np.float32] = self._encoded([text], self._prompts[0])[0]
+        vector: NDArray[np.float32] = self._encoded([text], 0)[0]
         return vector
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SentenceEncoder:
@@ -246,10 +244,12 @@ class SentenceEncoder:
         query, passage = next(families, ("", ""))
         return query, passage
 
-    def _encoded(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
-        vectors = self._model.encode(
-            list(texts), prompt=prompt, normalize_embeddings=True, show_progress_bar=False
-        )
+    def _encoded(self, texts: Sequence[str], prompt: int) -> NDArray[np.float32]:
+        with self._lock:
+            vectors = self._model.encode(
+                list(texts), prompt=self._prompts[prompt], normalize_embeddings=True,
+                show_progress_bar=False,
+            )  # fmt: skip
         return np.array(vectors, dtype=np.float32)
 
 

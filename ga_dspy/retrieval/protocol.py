@@ -84,11 +84,8 @@ def read_results(result: Any) -> list[Passage]:
 
 
 def _collection(found: Any, where: str) -> Iterable[Any]:
-    items = found
-    if isinstance(found, Mapping):
-        items = found.get("passages", found)
-    elif not isinstance(found, (str, bytes, Passage)):
-        items = getattr(found, "passages", found)
+    of_mapping = isinstance(found, Mapping)
+    items = found.get("passages", found) if of_mapping else getattr(found, "passages", found)
     if items is None and found is not None:
         return ()
     if isinstance(items, (str, bytes, Mapping, Passage)) or not isinstance(items, Iterable):
@@ -358,11 +355,7 @@ _DEPTH_NAMES = (
     "k", "top_k", "topk", "n", "n_results", "num_results", "max_results", "limit",
 )  # fmt: skip
 
-_METHODS = (
-    ("invoke", "ainvoke"),
-    ("__call__", "acall"),
-    ("retrieve", "aretrieve"),
-)
+_METHODS = (("invoke", "ainvoke"), ("__call__", "acall"), ("retrieve", "aretrieve"))
 
 
 _Search: TypeAlias = Callable[[str, int], Any]

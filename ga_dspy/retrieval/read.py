@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ga_dspy.errors import InputError, MissingExtra, listed, require
 from ga_dspy.passage import Metadata, Passage, replace_invalid
+from ga_dspy.retrieval import documents
 from ga_dspy.retrieval.documents import DATA, READERS, Document, DocumentReader, Section
 from ga_dspy.retrieval.encoders import Progress, silent
 from ga_dspy.retrieval.index import Index
@@ -229,14 +230,15 @@ def _walk(root: Path) -> Iterator[_Found]:
         if ".gitignore" in files and (at / ".gitignore").is_file():
             lines = _bytes(at / ".gitignore", resolved).decode("utf-8", "replace").splitlines()
             rules[at] = require("pathspec", "search").GitIgnoreSpec.from_lines(lines)
-        above = "" if at == root else f"{at.relative_to(root).as_posix()}/"
-        for name in list(folders):
-            if why := _left_out(at / name, rules, resolved, is_folder=True):
+        for name in [*folders, *files]:
+            path, is_folder = at / name, name in folders
+            why = _left_out(path, rules, resolved, is_folder=is_folder)
+            below = path.relative_to(root).as_posix()
+            if not is_folder:
+                yield _Found(path, below, resolved, left_out=why)
+            elif why:
                 folders.remove(name)
-                yield _Found(at / name, f"{above}{name}/", resolved, left_out=why)
-        for name in files:
-            why = _left_out(at / name, rules, resolved, is_folder=False)
-            yield _Found(at / name, above + name, resolved, left_out=why)
+                yield _Found(path, f"{below}/", resolved, left_out=why)
 
 
 def _left_out(path: Path, rules: dict[Path, Any], root: Path, *, is_folder: bool) -> str:
@@ -287,10 +289,7 @@ def _bytes(path: Path, folder: Path) -> bytes:
         if not (resolved.is_relative_to(folder) and os.path.samestat(status, resolved.stat())):
             raise InputError(OUTSIDE)
         most = _MOST_DATA if path.suffix.lower() in DATA else _MOST_BYTES
-        if status.st_size > most:
-            raise InputError(
-                f"it has {status.st_size:,} bytes", expected=f"{most:,} at most", remedy="split it"
-            )
+        documents.check_size("it has {:,} bytes", status.st_size, most)
         return file.read(status.st_size)
 
 
