@@ -5,5 +5,4 @@ from __future__ import annotations
 from extractive_lm.engine import AsyncExtractiveEngine as AsyncExtractiveEngine
 from extractive_lm.engine import ExtractiveEngine as ExtractiveEngine
 from extractive_lm.engine import extractive_lm as extractive_lm
-from extractive_lm.prompt import Doc as Doc
-from extractive_lm.text import ExtractiveError as ExtractiveError
+from extractive_lm.english import ExtractiveError as ExtractiveError

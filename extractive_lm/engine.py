@@ -21,23 +21,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Self
 
 import dspy
-from dspy.lm15 import (
-    Message,
-    Request,
-    Response,
-    StreamDeltaEvent,
-    StreamEndEvent,
-    StreamStartEvent,
-    TextDelta,
-    TextPart,
-    Usage,
-)
+from dspy import lm15
 
+from extractive_lm.english import ExtractiveError
 from extractive_lm.fill import fill
 from extractive_lm.prompt import Style, read_prompt
 
 MODEL = "ga-dspy/extractive"
-_STREAMED = re.compile(r"\s*\S+|\s+")
 
 
 def extractive_lm(**settings: Any) -> dspy.LM:
@@ -71,28 +61,32 @@ class ExtractiveEngine(_Stateless):
     supports_response_schema = True
     supported_params = ("response_format", "temperature", "max_tokens")
 
-    def complete(self, request: Request) -> Response:
-        """Answer a request; tokens are estimated."""
-        prompt = read_prompt(request)
-        text = write_completion(fill(prompt), prompt.style)
-        system = request.system if isinstance(request.system, str) else ""
-        sent = sum(estimate_tokens(t) for t in (system, *(m.text or "" for m in request.messages)))
-        received = estimate_tokens(text)
-        return Response(
-            id=None,
-            model=request.model,
-            message=Message.assistant([TextPart(text)]),
-            finish_reason="stop",
-            usage=Usage(input_tokens=sent, output_tokens=received, total_tokens=sent + received),
-        )
+    def complete(self, request: lm15.Request) -> lm15.Response:
+        """Answer a request; tokens are estimated, one for every four characters.
 
-    def stream(self, request: Request) -> Iterator[Any]:
+        Raises:
+            ExtractiveError: A package of the extra `offline` is not installed.
+        """
+        prompt = read_prompt(request)
+        try:
+            text = write_completion(fill(prompt), prompt.style)
+        except ImportError as error:
+            raise ExtractiveError(
+                f"{error.name} is not installed; run: pip install -e '.[offline]' (in a clone)"
+            ) from error
+        turns = [str(request.system or ""), *(turn.text or "" for turn in request.messages)]
+        sent, received = (math.ceil(len(part) / 4) for part in ("".join(turns), text))
+        usage = {"input_tokens": sent, "output_tokens": received, "total_tokens": sent + received}
+        message = lm15.Message.assistant([lm15.TextPart(text)])
+        return lm15.Response(None, request.model, message, "stop", lm15.Usage(**usage))
+
+    def stream(self, request: lm15.Request) -> Iterator[Any]:
         """Answer a request a word at a time: listeners look for field names in the events."""
         response = self.complete(request)
-        yield StreamStartEvent(model=response.model)
-        for piece in _STREAMED.findall(response.text or ""):
-            yield StreamDeltaEvent(delta=TextDelta(text=piece))
-        yield StreamEndEvent(finish_reason=response.finish_reason, usage=response.usage)
+        yield lm15.StreamStartEvent(model=response.model)
+        for piece in re.findall(r"\s*\S+|\s+", response.text or ""):
+            yield lm15.StreamDeltaEvent(delta=lm15.TextDelta(text=piece))
+        yield lm15.StreamEndEvent(finish_reason=response.finish_reason, usage=response.usage)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -101,16 +95,13 @@ class ExtractiveEngine(_Stateless):
 class AsyncExtractiveEngine(_Stateless):
     """`ExtractiveEngine` for `acall`, in a thread: a long prompt takes a moment."""
 
-    def __init__(self) -> None:
-        self._engine = ExtractiveEngine()
-
-    async def complete(self, request: Request) -> Response:
+    async def complete(self, request: lm15.Request) -> lm15.Response:
         """Answer a request."""
-        return await asyncio.to_thread(self._engine.complete, request)
+        return await asyncio.to_thread(ExtractiveEngine().complete, request)
 
-    async def stream(self, request: Request) -> AsyncIterator[Any]:
+    async def stream(self, request: lm15.Request) -> AsyncIterator[Any]:
         """Answer a request as a stream of events."""
-        for event in self._engine.stream(request):
+        for event in ExtractiveEngine().stream(request):
             yield event
 
     async def aclose(self) -> None:
@@ -128,16 +119,8 @@ def write_completion(values: Mapping[str, Any], style: Style) -> str:
     """
     if style == "json":
         return json.dumps(dict(values), ensure_ascii=False, indent=2)
-    texts = {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for name, value in values.items()
-    }
-    if style == "plain":
-        return next(iter(texts.values()), "")
-    parts = [f"[[ ## {name} ## ]]\n{text}" for name, text in texts.items()]
-    return "\n\n".join([*parts, "[[ ## completed ## ]]"])
-
-
-def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text: one for every four characters."""
-    return math.ceil(len(text) / 4)
+    parts: list[str] = []
+    for name, value in values.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        parts.append(text if style == "plain" else f"[[ ## {name} ## ]]\n{text}")
+    return "\n\n".join(parts if style == "plain" else [*parts, "[[ ## completed ## ]]"])

@@ -1,417 +1,284 @@
 """Answers: a question and passages in, ranked answers out; no model of language, no memory.
 
-Candidate spans are described by numbers, scored by a gradient-boosted ranker, and settled in favour
-of the span that agrees with its likely neighbours. Yes/no questions and "A or B" go by rules.
+Every phrase of the passages that may be an answer is described by numbers and scored by a
+gradient-boosted ranker; among the best, the one that agrees with the others wins. Yes/no questions
+and "A or B" go by rules.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from importlib import resources
-from types import MappingProxyType
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from extractive_lm import english
+from extractive_lm.english import Parsed, Question, Span, normalize
 from extractive_lm.prompt import Answer, Doc
-from extractive_lm.question import Question, analyse
-from extractive_lm.spans import KINDS, Page, read_page
-from extractive_lm.text import (
-    COUNTRIES,
-    COUNTRIES_AND_STATES,
-    RELATED,
-    US_STATES,
-    ExtractiveError,
-    Idf,
-    dates,
-    keywords,
-    normalize,
-    stem,
-)
 
-MODEL_FILE, IDF_FILE = "ranker.txt", "idf.json"
-_TEMPERATURE = 0.6
-_CONSIDERED = 15
-_MOST = 50
+_TEMPERATURE, _CONSIDERED = 0.6, 15
 
 
 def rank(
-    question: str,
-    docs: Sequence[Doc],
-    *,
-    shifts: Mapping[str, float] = MappingProxyType({}),
+    question: Question, docs: Sequence[Doc], shifts: Mapping[str, float] | None = None
 ) -> list[Answer]:
-    """Return the likeliest answers (at most 50), best first; the same arguments, the same list.
+    """Return the fifteen likeliest answers, best first; two for a comparison.
 
     Args:
-        question: The question as it is asked.
+        question: The question.
         docs: The passages.
-        shifts: What to add to the score of a candidate, by its normalised text.
-
-    Raises:
-        ExtractiveError: LightGBM or the stemmer is not installed.
+        shifts: What to add to the score of a phrase, by its normalised text.
     """
-    asked, ranker = analyse(question), shipped_ranker()
     pages = [read_page(doc.title, doc.text) for doc in docs]
-    compared = _compare(asked, docs, pages) if docs else []
-    found = describe(asked, pages, ranker.idf)
-    scores = ranker.scores(found.values) if found.norm else []
-    rows = best_rows(found.norm, scores)
-    scored = {norm: scores[row] + shifts.get(norm, 0.0) for norm, row in rows.items()}
-    most = compared[-1].score if compared else 1.0
-    spans: list[Answer] = []
-    for norm, expected in expected_f1(scored)[:_MOST]:
-        page, (start, end, _) = found.places[rows[norm]]
-        text = " ".join(pages[page].parsed.slice(start, end).split())
-        spans.append(Answer(text, min(expected, most), (docs[page].label,)))
-    return compared + spans
-
-
-# --- The ranker
-
-
-class Ranker(NamedTuple):
-    """The fitted parts: word rarities and a booster."""
-
-    idf: Idf
-    booster: Any
-
-    @classmethod
-    def from_files(cls, files: Mapping[str, str]) -> Ranker:
-        """Make a ranker of the texts of the weight files by file name."""
-        try:
-            import lightgbm
-        except ImportError as error:
-            raise ExtractiveError(
-                "lightgbm is not installed; run: pip install -e '.[offline]' (in a clone)"
-            ) from error
-        booster = lightgbm.Booster(model_str=files[MODEL_FILE])
-        if booster.num_feature() != len(FEATURES):
-            raise ExtractiveError(
-                f"the ranker's weights were fitted for {booster.num_feature()} features, the code "
-                f"has {len(FEATURES)}; fit them again with: python tests/fit_ranker.py (in a clone)"
-            )
-        return cls(Idf.from_json(files[IDF_FILE]), booster)
-
-    def scores(self, values: np.ndarray) -> list[float]:
-        """Return one score per row, higher is better; comparable within a question only."""
-        scores: list[float] = self.booster.predict(values, num_threads=1).tolist()
-        return scores
+    if docs and question.wants in ("choice", "yesno"):
+        return compare(question, docs, pages)
+    places, values = describe(question, pages)
+    scores = shipped_ranker().predict(values, num_threads=1) if places else []
+    best: dict[str, tuple[float, Place]] = {}
+    for score, place in sorted(zip(scores, places, strict=True), key=lambda each: -each[0]):
+        best.setdefault(place[0], (score + (shifts or {}).get(place[0], 0.0), place))
+    answers: list[Answer] = []
+    for norm, expected in expected_f1({norm: score for norm, (score, _) in best.items()}).items():
+        _, number, (start, end, _) = best[norm][1]
+        text = " ".join(pages[number].parsed.slice(start, end).split())
+        answers.append(Answer(text, expected, (docs[number].label,)))
+    return answers
 
 
 @lru_cache(maxsize=1)
-def shipped_ranker() -> Ranker:
-    """Load the ranker with the weights in the package."""
-    folder = resources.files("extractive_lm") / "weights"
-    names = (IDF_FILE, MODEL_FILE)
-    return Ranker.from_files({name: (folder / name).read_text("utf-8") for name in names})
+def shipped_ranker() -> Any:
+    """Load the ranker, a LightGBM booster, with the weights in the package."""
+    import lightgbm
+
+    weights = (resources.files("extractive_lm") / "ranker.txt").read_text("utf-8")
+    return lightgbm.Booster(model_str=weights)
 
 
-def best_rows(norm: Sequence[str], scores: Sequence[float]) -> dict[str, int]:
-    """Return the first row with the best score of each normalised string."""
-    best: dict[str, int] = {}
-    for row, text in enumerate(norm):
-        if text not in best or scores[row] > scores[best[text]]:
-            best[text] = row
-    return best
-
-
-def expected_f1(scored: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Rank normalised strings by their F1 against one another, weighed by their odds.
+def expected_f1(scored: Mapping[str, float]) -> dict[str, float]:
+    """Return the F1 of the fifteen best strings against one another, weighed by their odds.
 
     A string that shares words with other likely ones is the safer answer (minimum Bayes risk).
-    Strings after the fifteen with the best scores keep their order with expectation 0.
     """
-    ranked = sorted(scored.items(), key=lambda pair: (-pair[1], pair[0]))
-    head = ranked[:_CONSIDERED]
-    odds = [math.exp((score - head[0][1]) / _TEMPERATURE) for _, score in head]
-    bags = [Counter(text.split()) for text, _ in head]
-    expected: list[tuple[str, float]] = []
-    for (text, _), own in zip(head, bags, strict=True):
-        shared = sum(o * word_f1(own, other) for o, other in zip(odds, bags, strict=True))
-        expected.append((text, shared / sum(odds)))
-    expected.sort(key=lambda pair: -pair[1])
-    return expected + [(text, 0.0) for text, _ in ranked[_CONSIDERED:]]
+    best = sorted(scored.items(), key=lambda pair: (-pair[1], pair[0]))[:_CONSIDERED]
+    odds = [(text, math.exp((score - best[0][1]) / _TEMPERATURE)) for text, score in best]
+    expected = {text: sum(w * word_f1(text, other) for other, w in odds) for text, _ in odds}
+    total = sum(weight for _, weight in odds)
+    return {text: expected[text] / total for text in sorted(expected, key=lambda t: -expected[t])}
 
 
-def word_f1(ours: Counter[str], theirs: Counter[str]) -> float:
-    """Return the F1 of two bags of words."""
-    shared = (ours & theirs).total()
-    return 2 * shared / (ours.total() + theirs.total()) if shared else 0.0
+def word_f1(ours: str, theirs: str) -> float:
+    """Return the F1 of the words of two strings."""
+    one, other = Counter(ours.split()), Counter(theirs.split())
+    return 2 * (one & other).total() / (one.total() + other.total())
 
 
-# --- The features: one row of numbers for every candidate span of every passage
+# --- Passages as pages: the phrases that may be an answer, without regard to a question
 
-FEATURES = (
-    # The candidate by itself, and against the type that is asked for.
-    "kind", "words", "capitals", "has_digit", "sentence", "place_in_sentence", "overlap",
-    "mean_idf", "max_idf", "type", "type_fits", "place_fits", "wants",
-    # Its passage, its sentence, the words around it.
-    "passage_rank", "coverage", "pair_coverage", "title_overlap", "title_asked", "named_by",
-    "sentence_focus", "sentence_related", "sentence_residual", "previous_focus", "near_left",
-    "near_right", "related_left", "near_residual",
-    # The phrase over all the places where it stands.
-    "in_question", "passages_with", "best_focus", "sum_focus", "best_near", "noun_in_definition",
-    "ends_with_noun",
-)  # fmt: skip
+_KINDS = "title name part pair quote date year number quantity words".split()
+_FIRST_NAMES = english.words("first_names")
+_TYPE_OF_NAME = dict.fromkeys(english.COUNTRIES | english.US_STATES, "place")
+_TYPE_OF_NAME |= dict.fromkeys(english.NATIONALITIES, "nationality")
+
+
+class Page(NamedTuple):
+    """A passage ready to be searched.
+
+    The parsed text is the title and then the text, so that a title is a phrase like any other.
+    `spans` holds the normalised string of each phrase, `kind` the stems of what the subject is
+    said to be ("is a …"), `type` its type, and `aliases` the normalised forms of the title.
+    """
+
+    parsed: Parsed
+    spans: dict[Span, str]
+    kind: frozenset[str]
+    type: str
+    aliases: tuple[str, ...]
+
+
+@lru_cache(maxsize=2048)
+def read_page(title: str, text: str) -> Page:
+    """Read one passage; cached by its text alone."""
+    head, body = english.bare_title(title), " ".join(text.split())
+    parsed = english.parse(f"{head} .\n{body}" if head else body)
+    size = len(english.parse(head).words)
+    spans: dict[tuple[int, int], Span] = {}
+    for span in sorted(_candidates(parsed, size), key=lambda span: _KINDS.index(span.kind)):
+        spans.setdefault(span[:2], span)
+    norms = {span: normalize(parsed.slice(*span[:2])) for span in spans.values()}
+    kind = english.definition(parsed, size)
+    is_person = "born" in parsed.lower[size : size + 40]
+    return Page(
+        parsed=parsed,
+        spans={span: norm for span, norm in norms.items() if norm},
+        kind=frozenset(map(english.stem, kind)),
+        type="person" if is_person else english.last_type(kind),
+        aliases=tuple(filter(None, {normalize(head), normalize(head.partition(",")[0])})),
+    )
+
+
+def _candidates(parsed: Parsed, title_size: int) -> Iterator[Span]:
+    """Yield spans of all kinds; one may come twice, as two kinds."""
+    names = [span for span in english.shape_spans(parsed, "name") if span.start >= title_size]
+    yield from [Span(0, title_size, "title")] if title_size else []
+    yield from names
+    for start, end, _ in names:
+        for i in range(start + 1, end):
+            # Without a title or a first name ("President Polk"), and either side of "of".
+            if i - start < 3 or parsed.lower[i - 1] in english.PREPOSITIONS:
+                yield Span(i, end, "part")
+            if parsed.lower[i] in english.PREPOSITIONS:
+                yield Span(start, i, "part")
+    for one, other in pairwise(names):
+        if parsed.lower[one.end : other.start] == (",",):
+            yield Span(one.start, other.end, "pair")
+    yield from english.pattern_spans(parsed, "quote", "date", "year", "number", "quantity")
+    yield from (span for span in english.shape_spans(parsed, "words") if span.start >= title_size)
+
+
+# --- The features: one row of numbers for every place where a phrase stands
+
+FEATURES = tuple(
+    "kind type_fits wants noun_fits words capitals overlap in_question sentence focus near related "
+    "passage_rank coverage pair_coverage named_by best_focus sum_focus best_near".split()
+)
 """Names of all features, in the order of the columns."""
 
-_TYPES = (
-    "", "person", "place", "group", "work", "date", "year", "number", "nationality", "role",
-)  # fmt: skip
-_WANTS = ("thing", *_TYPES[1:], "choice", "yesno")
-_FITS = {
-    ("date", "year"): 0.7, ("year", "date"): 0.4, ("work", "group"): 0.3, ("group", "work"): 0.3,
-    ("place", "group"): 0.4, ("group", "place"): 0.3, ("nationality", "place"): 0.4,
-    ("role", "person"): 0.6,
-}  # fmt: skip
-_KIN = 0.7
-_DECAY = 0.8
+_WANTS = "thing person place group work date year number nationality role".split()
+_PLACES = {"country": english.COUNTRIES, "nation": english.COUNTRIES, "state": english.US_STATES}
+
+Place = tuple[str, int, Span]
+"""A phrase, normalised, and where it stands: its passage and its span there."""
 
 
-class Asked(NamedTuple):
-    """A question's words with their weights.
+def describe(question: Question, pages: Sequence[Page]) -> tuple[list[Place], np.ndarray]:
+    """Describe every phrase of the passages wherever it stands.
 
-    `weights` are rarities, `focus` those weighed by nearness to the wh-word, `related` the words
-    outside the question's names with the words that state the same relations.
+    Returns:
+        The places, and in parallel the features, of shape (places, features).
     """
-
-    weights: dict[str, float]
-    focus: dict[str, float]
-    related: dict[str, float]
-
-
-def weigh(question: Question, idf: Idf) -> Asked:
-    """Weigh the words of a question by rarity, nearness to the wh-word, and role."""
-    in_names = {s for name in question.names for s in keywords(name)}
-    weights = {s: idf(s) for s in question.focus}
-    focus = {s: weight * question.focus[s] for s, weight in weights.items()}
-    related = {s: weight for s, weight in focus.items() if s not in in_names}
-    for word, own in zip(question.parsed.lower, question.parsed.stems, strict=True):
-        for other in RELATED.get(word, ()) if own and own not in in_names else ():
-            kin = stem(other)
-            related[kin] = max(related.get(kin, 0.0), _KIN * focus[own])
-    return Asked(weights, focus, related)
+    about = {form: n for n, page in reversed(list(enumerate(pages))) for form in page.aliases}
+    named = [{about[norm] for norm in page.spans.values() if norm in about} for page in pages]
+    held = [{*page.parsed.stems} for page in pages]
+    rows: dict[Place, dict[str, float]] = {}
+    for number, page in enumerate(pages):
+        naming = [n for n in range(len(pages)) if number in named[n]]
+        pairs = [held[number] | held[n] for n in {*naming, *named[number]}]
+        of_page = {
+            "passage_rank": number,
+            "coverage": share(held[number], question.focus),
+            "pair_coverage": max((share(pair, question.focus) for pair in pairs), default=0.0),
+            "named_by": len(naming),
+        }
+        for span, norm in page.spans.items():
+            other = pages[about[norm]] if norm in about else None
+            row = _describe_span(question, page, span, norm, other)
+            rows[norm, number, span] = row | of_page
+    same: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for place, row in rows.items():
+        same[place[0]].append(row)
+    for norm, places in same.items():
+        # What holds of the phrase wherever it stands.
+        focus = [row["focus"] for row in places]
+        shared = {
+            "in_question": question.holds(norm),
+            "best_focus": max(focus),
+            "sum_focus": sum(focus),
+            "best_near": max(row["near"] for row in places),
+        }
+        for row in places:
+            row |= shared
+    values = [[row[name] for name in FEATURES] for row in rows.values()]
+    return list(rows), np.array(values, dtype=np.float32)
 
 
 def share(stems: Set[str], weights: Mapping[str, float]) -> float:
     """Return the share of the total weight that the stems cover; 0 where there is none."""
-    total = sum(weights.values())
-    return sum(w for s, w in weights.items() if s in stems) / total if total else 0.0
+    held = sum(weight for word, weight in weights.items() if word in stems)
+    return held / (sum(weights.values()) or 1.0)
 
 
-class Candidates(NamedTuple):
-    """All candidates of a question: `values` (n, len(FEATURES)), and in parallel what they are.
-
-    `places` are the passage and the span of each, `norm` its normalised string.
-    """
-
-    values: np.ndarray
-    places: list[tuple[int, tuple[int, int, str]]]
-    norm: list[str]
-
-
-def describe(question: Question, pages: Sequence[Page], idf: Idf) -> Candidates:
-    """Describe every candidate of the passages."""
-    asked = weigh(question, idf)
-    titles = {form: i for i, page in reversed(list(enumerate(pages))) for form in page.aliases}
-    stems = [frozenset(filter(None, page.parsed.stems)) for page in pages]
-    named = [{titles[norm] for norm in page.norms if norm in titles} for page in pages]
-    is_asked = [any(map(question.holds, page.aliases)) for page in pages]
-    rows: list[dict[str, float]] = []
-    found = Candidates(np.zeros((0, len(FEATURES))), [], [])
-    for i, page in enumerate(pages):
-        linked = {j for j, other in enumerate(named) if j != i and (i in other or j in named[i])}
-        pairs = [share(stems[i] | stems[j], asked.weights) for j in linked]
-        # What another passage with an asked title (or else the first) says is no longer open.
-        others = [j for j, hit in enumerate(is_asked) if hit and j != i] or [0] * (i > 0)
-        known = frozenset[str]().union(*(stems[j] for j in others))
-        residual = {s: weight for s, weight in asked.related.items() if s not in known}
-        passage: dict[str, float] = {
-            "passage_rank": i,
-            "coverage": share(stems[i], asked.weights),
-            "pair_coverage": max(pairs, default=0.0),
-            "title_overlap": share(set(keywords(page.title)), asked.weights),
-            "title_asked": is_asked[i],
-            "named_by": sum(i in other for j, other in enumerate(named) if j != i),
-        }
-        rows += [passage | row for row in _describe_spans(question, page, asked, residual, idf)]
-        found.places.extend((i, span) for span in page.spans)
-        found.norm.extend(page.norms)
-    _describe_phrases(question, pages, found, titles, rows)
-    if not rows:
-        return found
-    values = [[row[name] for name in FEATURES] for row in rows]
-    return found._replace(values=np.array(values, dtype=np.float32))
+def _describe_span(
+    question: Question, page: Page, span: Span, norm: str, about: Page | None
+) -> dict[str, float]:
+    start, end, kind = span
+    words, stems = page.parsed.words[start:end], page.parsed.stems[start:end]
+    first, last = page.parsed.bounds[page.parsed.sentence[start]]
+    guessed = (about.type if about else "") or _guess_type(page, span, norm)
+    type_fits = float(question.wants == guessed) if guessed and question.wants != "thing" else 0.3
+    if question.wants == "place" and question.noun:
+        is_listed = norm in _PLACES.get(question.noun, _TYPE_OF_NAME)
+        type_fits = is_listed if question.noun in _PLACES else type_fits * (not is_listed)
+    noun, said = english.stem(question.noun), about.kind if about else frozenset()
+    before, behind = page.parsed.stems[first:start][::-1], page.parsed.stems[end:last]
+    return {
+        "kind": _KINDS.index(kind),
+        "type_fits": type_fits,
+        "wants": _WANTS.index(question.wants),
+        "noun_fits": noun in said.union(stems) if noun else -1.0,
+        "words": len(words),
+        "capitals": sum(word[0].isupper() for word in words) / len(words),
+        "overlap": sum(word in question.focus for word in stems) / len(stems),
+        "sentence": page.parsed.sentence[start],
+        "focus": share({*page.parsed.stems[first:last]}, question.focus),
+        "near": max(_near(before, question.focus), _near(behind, question.focus)),
+        "related": _near(before, question.relations),
+    }
 
 
-def _describe_spans(
-    question: Question, page: Page, asked: Asked, residual: dict[str, float], idf: Idf
-) -> list[dict[str, float]]:
-    parsed = page.parsed
-    left, right = _decayed(page, asked.focus)
-    related, _ = _decayed(page, asked.related)
-    open_left, open_right = _decayed(page, residual)
-    sentences: list[dict[str, float]] = []
-    for start, end in parsed.bounds:
-        stems = frozenset(parsed.stems[start:end])
-        sentences.append(
-            {
-                "sentence_focus": share(stems, asked.focus),
-                "sentence_related": share(stems, asked.related),
-                "sentence_residual": share(stems, residual),
-                "previous_focus": sentences[-1]["sentence_focus"] if sentences else 0.0,
-            }
-        )
-    rows: list[dict[str, float]] = []
-    for (start, end, kind), norm, guessed in zip(page.spans, page.norms, page.types, strict=True):
-        number = parsed.sentence[start]
-        first, last = parsed.bounds[number]
-        texts = [token.text for token in parsed.tokens[start:end]]
-        rarity = [idf(s) for s in parsed.stems[start:end] if s] or [0.0]
-        own: dict[str, float] = {
-            "kind": KINDS.index(kind),
-            "words": end - start,
-            "capitals": sum(text[0].isupper() for text in texts) / len(texts),
-            "has_digit": any(text[0].isdigit() for text in texts),
-            "sentence": number,
-            "place_in_sentence": (start - first) / (last - first),
-            "overlap": sum(s in asked.focus for s in parsed.stems[start:end]) / len(rarity),
-            "mean_idf": sum(rarity) / len(rarity),
-            "max_idf": max(rarity),
-            "type": _TYPES.index(guessed),
-            "type_fits": fits(question.wants, guessed),
-            "place_fits": _place_fits(question.noun, norm),
-            "wants": _WANTS.index(question.wants),
-            "near_left": left[start],
-            "near_right": right[end] * (end < last),
-            "related_left": related[start],
-            "near_residual": max(open_left[start], open_right[end] * (end < last)),
-        }
-        rows.append(own | sentences[number])
-    return rows
+def _near(stems: Sequence[str], weights: Mapping[str, float]) -> float:
+    """Return the weights of words, fading with their distance."""
+    return sum(weights.get(word, 0.0) * 0.8**gap for gap, word in enumerate(stems, 1))
 
 
-def _decayed(page: Page, weights: dict[str, float]) -> tuple[list[float], list[float]]:
-    """Return the weights of a sentence left and right of each gap, fading with distance."""
-    stems = page.parsed.stems
-    left, right = [0.0] * (len(stems) + 1), [0.0] * (len(stems) + 1)
-    for start, end in page.parsed.bounds:
-        carry = 0.0
-        for i in range(start, end):
-            left[i] = carry
-            carry = (carry + weights.get(stems[i], 0.0)) * _DECAY
-        carry = 0.0
-        for i in range(end - 1, start - 1, -1):
-            carry = (carry + weights.get(stems[i], 0.0)) * _DECAY
-            right[i] = carry
-    return left, right
-
-
-def _describe_phrases(
-    question: Question,
-    pages: Sequence[Page],
-    found: Candidates,
-    titles: Mapping[str, int],
-    rows: list[dict[str, float]],
-) -> None:
-    """Add to each row what holds of its phrase wherever that stands."""
-    noun = question.noun_stem
-    places: dict[str, list[int]] = defaultdict(list)
-    for i, text in enumerate(found.norm):
-        places[text].append(i)
-    for text, where in places.items():
-        about = pages[titles[text]] if text in titles else None
-        focus = [rows[i]["sentence_focus"] for i in where]
-        shared: dict[str, float] = {
-            "in_question": question.holds(text),
-            "passages_with": len({found.places[i][0] for i in where}),
-            "best_focus": max(focus),
-            "sum_focus": sum(focus),
-            "best_near": max(max(rows[i]["near_left"], rows[i]["near_right"]) for i in where),
-            "noun_in_definition": noun in about.definition if about and noun else -1.0,
-            "ends_with_noun": bool(noun) and stem(text.rpartition(" ")[2]) == noun,
-        }
-        if about and about.subject_type:
-            shared["type_fits"] = fits(question.wants, about.subject_type)
-        for i in where:
-            rows[i] |= shared
-
-
-def fits(wants: str, kind: str) -> float:
-    """Return how well a guessed type answers what is wanted: 1 the same, 0.3 unknown, 0 another.
-
-    >>> fits("person", "person"), fits("person", ""), fits("person", "year")
-    (1.0, 0.3, 0.0)
-    """
-    if not kind or wants in ("thing", "choice", "yesno"):
-        return 0.3
-    return 1.0 if wants == kind else _FITS.get((wants, kind), 0.0)
-
-
-def _place_fits(noun: str, text: str) -> float:
-    """Return how well a string answers a question for a country, a state or a smaller place."""
-    if noun in ("country", "countries", "nation"):
-        return float(text in COUNTRIES)
-    if noun in ("state", "states"):
-        return float(text in US_STATES)
-    if noun in ("city", "cities", "town", "village", "suburb", "county"):
-        return float(text not in COUNTRIES_AND_STATES)
-    return 0.5
+def _guess_type(page: Page, span: Span, norm: str) -> str:
+    """Guess the type of a phrase by its form alone; "" where the form does not show it."""
+    if span.kind in _WANTS:
+        return span.kind
+    if norm in _TYPE_OF_NAME or span.kind == "pair":
+        return _TYPE_OF_NAME.get(norm, "place")
+    own, before = page.parsed.lower[span.start : span.end], page.parsed.lower[span.start - 1]
+    if span.kind == "words":
+        return english.noun_type(own[-1]).replace("person", "role")
+    is_person = english.noun_type(before) == "person" or own[0] in _FIRST_NAMES
+    return english.noun_type(own[-1]) or english.noun_type(own[0]) or "person" * is_person
 
 
 # --- Comparisons: "A or B?", "are both ...?"
 
-_DEATH = frozenset("died die dies death".split())
 _LATER = frozenset("later latest last younger youngest recently newer after".split())
 _ORDER = _LATER | frozenset("first earlier earliest older oldest before".split())
-# Words that say what is compared, not of what.
-_GENERIC = frozenset(map(normalize, "same both type kind considered located".split()))
-_ENOUGH = 0.6
+_YEAR = re.compile(r"\b(?:1\d|20)\d\d\b")
+_ENOUGH, _SURE = 0.6, 0.7
 
 
-def _compare(question: Question, docs: Sequence[Doc], pages: Sequence[Page]) -> list[Answer]:
+def compare(question: Question, docs: Sequence[Doc], pages: Sequence[Page]) -> list[Answer]:
     """Return both outcomes of a comparison, the likelier first; their scores add up to 1."""
-    if question.wants == "choice":
-        texts = tuple(question.choices)
-        subjects = [_subject(normalize(name), pages) for name in texts]
-    elif question.wants == "yesno":
-        texts = ("no", "yes")
-        named = [page for page in pages if any(map(question.holds, page.aliases))][:2]
-        subjects = [*sorted(named, key=lambda page: question.norm.find(page.aliases[0]))]
-    else:
-        return []
+    names = list(map(normalize, question.choices or question.names))
+    # The passages about what is compared: those so titled, else those that hold it.
+    about: list[int] = []
+    for name in names[:2]:
+        titled = [i for i, page in enumerate(pages) if name in page.aliases]
+        holding = [i for i, page in enumerate(pages) if name in page.spans.values()]
+        about.append((*titled, *holding, 0)[0])
+    named = [*question.choices, *(form for i in about for form in pages[i].aliases)]
+    wanted = set(question.focus).difference(english.keywords(" ".join(named)))
+    held = [len(wanted.intersection(pages[i].parsed.stems)) for i in about]
     asked = set(question.parsed.lower)
-    about = [page for page in subjects if page is not None]
-    when = [date for page in about for date in _date(asked, page)] if asked & _ORDER else []
-    titles = {s for page in about for s in keywords(page.title)}
-    titles |= {s for name in question.choices for s in keywords(name)}
-    wanted = {s: 1.0 for s in question.focus if s not in titles and s not in _GENERIC}
-    held = [share(set(page.parsed.stems), wanted) if page else 0.0 for page in subjects]
-    if len(when) == 2 and when[0] != when[1]:
-        second = (when[1] < when[0]) != bool(asked & _LATER)
-        winner, margin = int(second if question.choices else not second), 0.6
-    elif question.choices:
-        winner, margin = int(held[1] > held[0]), abs(held[1] - held[0]) / 2
+    # The first year of a passage is a birth, the second a death.
+    is_death = not asked.isdisjoint("died die dies death".split())
+    years = [_YEAR.findall(pages[i].parsed.text)[is_death:][:1] for i in about]
+    if not question.choices:
+        winner = min(held, default=0) >= _ENOUGH * len(wanted)
+    elif asked & _ORDER and all(years):
+        winner = (years[-1] < years[0]) != bool(asked & _LATER)
     else:
-        least = min(held, default=_ENOUGH)
-        winner, margin = int(least >= _ENOUGH), abs(least - _ENOUGH) / 2
-    labels = tuple(doc.label for doc, page in zip(docs, pages, strict=True) if page in about)
-    labels = labels or (docs[0].label,)
-    sure = 0.5 + margin / 2
-    return [Answer(texts[winner], sure, labels), Answer(texts[1 - winner], 1 - sure, labels)]
-
-
-def _subject(name: str, pages: Sequence[Page]) -> Page | None:
-    """Return the passage about a name: the one so titled, else the first that holds it."""
-    titled = [page for page in pages if name in page.aliases]
-    part = [page for page in pages if any(f" {form} " in f" {name} " for form in page.aliases)]
-    return next(iter([*titled, *part, *(page for page in pages if name in page.norms)]), None)
-
-
-def _date(asked: Set[str], page: Page) -> list[tuple[int, int, int]]:
-    """Return the second date of a passage where a death is asked for, else the first, if any."""
-    return dates(page.parsed.text)[bool(asked & _DEATH) :][:1]
+        winner = held[-1] > held[0]
+    texts = question.choices or ("no", "yes")
+    cited = tuple(docs[i].label for i in sorted({*about})) or (docs[0].label,)
+    return [Answer(texts[winner], _SURE, cited), Answer(texts[not winner], 1 - _SURE, cited)]

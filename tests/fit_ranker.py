@@ -2,47 +2,43 @@
 
 The same files give the same bytes. Train files of HotpotQA and MuSiQue in, weights out:
 
-    python tests/fit_ranker.py hotpotqa/train.json musique/train.jsonl extractive_lm/weights
+    python tests/fit_ranker.py hotpotqa/train.json musique/train.jsonl extractive_lm/ranker.txt
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from extractive_lm.english import ExtractiveError, analyse, normalize
 from extractive_lm.prompt import Doc
-from extractive_lm.question import analyse
-from extractive_lm.ranker import FEATURES, IDF_FILE, MODEL_FILE, describe, word_f1
-from extractive_lm.spans import read_page
-from extractive_lm.text import ExtractiveError, Idf, normalize, parse
+from extractive_lm.ranker import FEATURES, describe, read_page, word_f1
 from ga_dspy.eval import load
 from ga_dspy.retrieval import Index, read_passages
 
 TREES = 200
 NEGATIVES = 250
-RISING = frozenset("type_fits place_fits sentence_focus best_near best_focus pair_coverage".split())
+RISING = frozenset("type_fits focus best_near best_focus pair_coverage".split())
 """Features of which more is never worse; with few questions this keeps the trees sensible."""
 FALLING = frozenset("passage_rank in_question overlap".split())
 PARAMETERS: dict[str, Any] = {
     "objective": "lambdarank",
     "learning_rate": 0.05,
     "num_leaves": 15,
-    "min_data_in_leaf": 60,
+    "min_data_in_leaf": 20,
     "feature_fraction": 0.5,
     "bagging_fraction": 0.8,
     "bagging_freq": 1,
-    "lambda_l2": 5.0,
+    "lambda_l2": 20.0,
     "lambdarank_truncation_level": 20,
     "max_bin": 63,
-    "seed": 0,
+    "seed": 1,
     "verbose": -1,
     "num_threads": 1,
     "deterministic": True,
@@ -60,40 +56,28 @@ class Row(NamedTuple):
 
 
 class _Example(NamedTuple):
-    """A row's candidates with their F1."""
+    """A row's phrases: their features and their F1."""
 
-    question: str
     values: np.ndarray
-    norm: list[str]
     f1: np.ndarray
 
 
-def fit(rows: Sequence[Row], *, trees: int = TREES) -> dict[str, str]:
-    """Fit all weights; the texts of the weight files by name, the same bytes for the same rows.
+def fit(rows: Sequence[Row], *, trees: int = TREES) -> str:
+    """Fit the ranker; the text of its weights, the same bytes for the same rows.
 
     Rows that share a question may differ in their passages, say the top 5 and the top 10.
 
     Raises:
-        ExtractiveError: where no row has a candidate that answers its question.
+        ExtractiveError: where no row has a phrase that answers its question.
     """
-    idf_json = _rarities(dict.fromkeys(f"{d.title} {d.text}" for r in rows for d in r.docs))
-    idf = Idf.from_json(idf_json)
-    examples = [e for row in rows if (e := _example(row, idf)) is not None]
+    examples = [e for row in rows if (e := _example(row)) is not None]
     if not examples:
         raise ExtractiveError(
-            f"none of the {len(rows)} rows has a span among its passages that answers it; "
+            f"none of the {len(rows)} rows has a phrase in its passages that answers it; "
             "expected questions whose answers stand in their passages; "
             "retrieve more passages for a row"
         )
-    return {IDF_FILE: idf_json, MODEL_FILE: _train(examples, trees)}
-
-
-def save(files: dict[str, str], folder: Path) -> list[Path]:
-    """Write the weight files into a folder, which must exist."""
-    paths = [folder / name for name in sorted(files)]
-    for path in paths:
-        path.write_text(files[path.name], encoding="utf-8")
-    return paths
+    return _train(examples, trees)
 
 
 def plain_question(text: str) -> str:
@@ -106,31 +90,16 @@ def plain_question(text: str) -> str:
     return f"What is the {relation.strip()} of {subject.strip()}?" if arrow else text
 
 
-def _rarities(texts: Iterable[str]) -> str:
-    """The text of `idf.json`: one decimal, without stems in fewer than four texts."""
-    found = [{stem for stem in parse(text).stems if stem} for text in texts]
-    total = len(found)
-    groups: dict[float, list[str]] = {}
-    for stem, n in sorted(Counter(stem for stems in found for stem in stems).items()):
-        if n >= 4:
-            groups.setdefault(round(math.log(total / n), 1), []).append(stem)
-    listed = {str(value): " ".join(stems) for value, stems in sorted(groups.items())}
-    unknown = round(math.log(max(total, 1)), 1)
-    return json.dumps({"unknown": unknown, "stems": listed}, ensure_ascii=False, indent=0)
-
-
-def _example(row: Row, idf: Idf) -> _Example | None:
-    """A row's candidates; None where no span can answer it."""
+def _example(row: Row) -> _Example | None:
+    """A row's phrases; None where none can answer it."""
     question = analyse(plain_question(row.question))
     if question.wants in ("yesno", "choice"):
         return None
-    pages = [read_page(doc.title, doc.text) for doc in row.docs]
-    found = describe(question, pages, idf)
-    golds = [Counter(normalize(answer).split()) for answer in row.answers]
-    f1 = {n: max(word_f1(Counter(n.split()), gold) for gold in golds) for n in set(found.norm)}
-    if max(f1.values(), default=0.0) < 0.4:
-        return None
-    return _Example(row.question, found.values, found.norm, np.array([f1[n] for n in found.norm]))
+    places, values = describe(question, [read_page(doc.title, doc.text) for doc in row.docs])
+    golds = [normalize(answer) for answer in row.answers]
+    by_norm = {norm: max(word_f1(norm, gold) for gold in golds) for norm, *_ in places}
+    f1 = np.array([by_norm[norm] for norm, *_ in places])
+    return _Example(values, f1) if max(f1, default=0.0) >= 0.4 else None
 
 
 def _train(examples: Sequence[_Example], trees: int) -> str:
@@ -203,6 +172,5 @@ def _decompositions(data: Path) -> dict[str, list[tuple[str, str]]]:
 
 if __name__ == "__main__":
     hotpotqa, musique, out = map(Path, sys.argv[1:])
-    out.mkdir(parents=True, exist_ok=True)
-    for path in save(fit([*rows_of("hotpotqa", hotpotqa), *rows_of("musique", musique)]), out):
-        print(f"wrote {path}")
+    out.write_text(fit([*rows_of("hotpotqa", hotpotqa), *rows_of("musique", musique)]), "utf-8")
+    print(f"wrote {out}")

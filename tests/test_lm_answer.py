@@ -6,8 +6,9 @@ import pytest
 
 pytest.importorskip("lightgbm")
 
+from extractive_lm.english import analyse
 from extractive_lm.prompt import Answer, Doc
-from extractive_lm.ranker import rank
+from extractive_lm.ranker import expected_f1, rank
 
 AUTHOR = Doc(
     4,
@@ -34,8 +35,12 @@ YOUNGER = Doc(
 BIRTHDAY = "When was the author of the novel The Glass Orchard born?"
 
 
+def ranked(question: str, docs: list[Doc]) -> list[Answer]:
+    return rank(analyse(question), docs)
+
+
 def answer(question: str, docs: list[Doc]) -> Answer:
-    return rank(question, docs)[0]
+    return ranked(question, docs)[0]
 
 
 def test_the_date_of_birth_is_read_from_the_linked_passage() -> None:
@@ -49,11 +54,11 @@ def test_a_person_is_named_where_the_question_says_who() -> None:
 
 
 def test_the_same_arguments_give_the_same_ranking() -> None:
-    assert rank(BIRTHDAY, [AUTHOR, WRITER]) == rank(BIRTHDAY, [AUTHOR, WRITER])
+    assert ranked(BIRTHDAY, [AUTHOR, WRITER]) == ranked(BIRTHDAY, [AUTHOR, WRITER])
 
 
 def test_scores_lie_between_0_and_1_in_falling_order() -> None:
-    scores = [a.score for a in rank(BIRTHDAY, [AUTHOR, WRITER, ELDER])]
+    scores = [a.score for a in ranked(BIRTHDAY, [AUTHOR, WRITER, ELDER])]
     assert len(scores) > 5
     assert scores == sorted(scores, reverse=True)
     assert all(0.0 <= s <= 1.0 for s in scores)
@@ -61,12 +66,12 @@ def test_scores_lie_between_0_and_1_in_falling_order() -> None:
 
 def test_every_span_stands_in_a_passage_that_it_cites() -> None:
     docs = {d.label: f"{d.title} {d.text}" for d in (AUTHOR, WRITER)}
-    for found in rank(BIRTHDAY, [AUTHOR, WRITER]):
+    for found in ranked(BIRTHDAY, [AUTHOR, WRITER]):
         assert found.text in docs[found.labels[0]]
 
 
 def test_without_passages_there_is_no_answer() -> None:
-    assert rank(BIRTHDAY, []) == []
+    assert ranked(BIRTHDAY, []) == []
 
 
 @pytest.mark.parametrize(
@@ -93,8 +98,6 @@ def test_one_of_two_options_is_chosen_by_date_or_by_what_is_said(
     [
         ("Are Peter Vance and Carl Brandt both botanists?", "yes"),
         ("Are Peter Vance and Carl Brandt both painters?", "no"),
-        ("Was Peter Vance born before Carl Brandt?", "yes"),
-        ("Was Carl Brandt born before Peter Vance?", "no"),
     ],
 )
 def test_yes_or_no_follows_what_both_passages_say(question: str, expected: str) -> None:
@@ -103,7 +106,7 @@ def test_yes_or_no_follows_what_both_passages_say(question: str, expected: str) 
 
 
 def test_the_scores_of_the_two_outcomes_of_a_comparison_add_up_to_1() -> None:
-    first, second = rank("Are Peter Vance and Carl Brandt both painters?", [ELDER, YOUNGER])[:2]
+    first, second = ranked("Are Peter Vance and Carl Brandt both painters?", [ELDER, YOUNGER])[:2]
     assert first.score + second.score == pytest.approx(1.0)
 
 
@@ -111,12 +114,6 @@ def test_the_order_of_passages_alone_does_not_hide_the_answer() -> None:
     assert answer(BIRTHDAY, [ELDER, WRITER, AUTHOR]).text == "12 March 1898"
 
 
-def test_a_shift_raises_the_candidate_that_it_names() -> None:
-    question = "What is the writer of The Glass Orchard known for?"
-
-    def score(**given: dict[str, float]) -> float:
-        found = rank(question, [AUTHOR, WRITER], **given)
-        return {a.text: a.score for a in found}["Larch Press"]
-
-    assert score(shifts={"larch press": 1.0}) > score()
-    assert score(shifts={"mount erebus": 1.0}) == score()
+def test_agreement_between_likely_spans_decides_near_ties() -> None:
+    scored = {"leeds": 1.0, "hull": 0.95, "city of hull": 0.9}
+    assert next(iter(expected_f1(scored))) == "hull"

@@ -12,9 +12,8 @@ import dspy
 import pytest
 from dspy.lm15 import Config, Message, Request
 
-from extractive_lm.engine import AsyncExtractiveEngine, ExtractiveEngine, extractive_lm
+from extractive_lm import AsyncExtractiveEngine, ExtractiveEngine, extractive_lm
 from extractive_lm.prompt import read_prompt
-from extractive_lm.text import ExtractiveError
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.signatures import (
     AnswerQuestion,
@@ -102,14 +101,6 @@ def test_every_step_is_answered_in_one_call_under_every_adapter(
 def test_the_adapters_change_the_form_of_a_reply_and_not_what_it_says(signature: Any) -> None:
     replies = [ask(signature, adapter, **given(signature))[0] for adapter in ADAPTERS]
     assert all(reply.toDict() == replies[0].toDict() for reply in replies)
-
-
-def test_a_prompt_that_asks_for_xml_is_refused_with_a_remedy() -> None:
-    turns = dspy.XMLAdapter().format(AnswerQuestion, [], given(AnswerQuestion))
-    system, asked = (turn["content"] for turn in turns)
-    request = Request(model="m", messages=(Message.user(asked),), system=system)
-    with pytest.raises(ExtractiveError, match=r"ChatAdapter or dspy\.JSONAdapter"):
-        ExtractiveEngine().complete(request)
 
 
 def test_markup_in_passages_survives_every_adapter() -> None:

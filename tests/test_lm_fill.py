@@ -9,19 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extractive_lm.engine import extractive_lm
-from extractive_lm.fill import (
-    MOST_NOTES,
-    read_notes,
-    write_notes,
-)
-from extractive_lm.prompt import Doc, read_inputs, read_transcript
-from extractive_lm.question import analyse
+from extractive_lm import extractive_lm
+from extractive_lm.fill import read_notes
+from extractive_lm.prompt import Doc, Prompt, read_passages
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.signatures import (
     AnswerFromMemory,
     AskFromNotes,
-    CompareNotes,
     NextThought,
     ReadAndJudge,
     ThinkOrSearch,
@@ -76,12 +70,6 @@ STEPS: dict[str, tuple[Any, dict[str, Any], dict[str, str]]] = {
     ),
     "notes without a gap": (
         AskFromNotes, {"tried": TWO_TRIED, "notes": BOTH_NOTES}, {"next_query": ""},
-    ),
-    "better notes": (
-        CompareNotes, {"old_notes": PAINTER_NOTES, "new_notes": BOTH_NOTES}, {"better": "new"},
-    ),
-    "worse notes": (
-        CompareNotes, {"old_notes": BOTH_NOTES, "new_notes": TOWN_NOTES}, {"better": "old"},
     ),
     "notes to answer from": (
         ANSWER_ON_NOTES, {"notes": BOTH_NOTES},
@@ -141,11 +129,8 @@ def test_without_a_passage_or_a_name_no_thought_is_made_up() -> None:
     assert think("(empty)", question="what is moss?") == ""
 
 
-def test_a_turn_says_what_is_known_and_what_is_missing() -> None:
-    thought = turn(SEARCHED, 3).thought
-    assert thought.startswith("Established: ")
-    assert "Mira Oldfield born in Tarvin Bay [1]" in thought
-    assert thought.endswith("Missing: what is asked about Tarvin Bay.")
+def test_a_turn_says_what_is_missing() -> None:
+    assert turn(SEARCHED, 3).thought == BRIDGE
 
 
 def test_where_no_search_is_left_the_best_answer_has_to_do() -> None:
@@ -170,7 +155,7 @@ def test_a_turn_either_searches_or_answers(transcript: str, question: str, left:
     reply = turn(transcript, left, question)
     assert bool(reply.query) is not bool(reply.answer)
     assert reply.answer or left
-    assert reply.query not in read_transcript(transcript)[0]
+    assert not reply.query or f"Search: {reply.query}" not in transcript
 
 
 _WORD = st.sampled_from(("Thought:", "Search:", "moss", "[4]", "Fern", "(nothing new)", "a: b"))
@@ -188,19 +173,11 @@ def test_a_transcript_is_read_back_as_it_was_written(turns: list[Any]) -> None:
         docs += fresh
         passages = [f"[{doc.label}] {doc.title}\n{doc.text}" for doc in fresh]
         blocks += [f"Thought: {thought}", f"Search: {search}", *(passages or ["(nothing new)"])]
-    searches = tuple(search for _, search, _ in turns)
-    assert read_transcript("\n\n".join(blocks)) == (searches, tuple(docs))
-
-
-def test_a_transcript_tells_passages_queries_and_thoughts() -> None:
-    read = read_inputs({"question": QUESTION, "transcript": SEARCHED, "searches_left": "3"})
-    assert [doc.title for doc in read.docs] == ["Mira Oldfield"]
-    assert (read.tried, read.searches_left) == ((QUESTION,), 3)
-
-
-def test_passages_are_read_before_a_transcript() -> None:
-    read = read_inputs({"question": QUESTION, "passages": TOWN, "transcript": SEARCHED})
-    assert [doc.title for doc in read.docs] == ["Tarvin Bay"]
+    transcript = "\n\n".join(blocks)
+    assert read_passages(transcript) == tuple(docs)
+    assert Prompt({"transcript": transcript}, (), "chat", "").tried == tuple(
+        search for _, search, _ in turns
+    )
 
 
 def test_notes_that_name_no_gap_twice_end_the_search() -> None:
@@ -215,35 +192,11 @@ def test_notes_that_name_no_gap_twice_end_the_search() -> None:
         assert len(tried) < 8
 
 
-@pytest.mark.parametrize("told", [PAINTER_NOTES, "(empty)"])
-def test_notes_that_are_no_better_are_not_preferred(told: str) -> None:
-    reply = ask(CompareNotes, old_notes=told, new_notes=told)
-    assert reply.better == "old"
-
-
-def test_notes_are_better_than_none() -> None:
-    assert ask(CompareNotes, old_notes="(empty)", new_notes=TOWN_NOTES).better == "new"
-    assert read_notes("(empty)") == ()
-
-
-DOCS = (
-    Doc(2, "Tarvin Bay", "Tarvin Bay is a fishing town. It has a harbour. It lies low."),
-    Doc(3, "Mercury (planet)", "Mercury is the smallest planet. It has no moon."),
-    Doc(7, "Mira Oldfield", "Mira Jane Oldfield was a painter. She came to Tarvin Bay."),
-)
-
-
-def test_notes_are_read_back_as_passages_with_their_titles() -> None:
-    written = write_notes(analyse(QUESTION), DOCS)
-    assert read_notes(written) == DOCS
-    assert written.splitlines()[0] == "- Tarvin Bay: Tarvin Bay is a fishing town. [2]"
-
-
-def test_notes_of_another_hand_are_grouped_by_their_numbers() -> None:
-    written = "* A town is low. [2, 4]\n1. It is old. [2]\n\n- Mira painted it [1]."
-    assert [(doc.label, doc.text) for doc in read_notes(written)] == [
-        (2, "A town is low. It is old."), (1, "Mira painted it"),
-    ]  # fmt: skip
+def test_notes_are_read_back_with_their_titles_and_numbers() -> None:
+    assert read_notes(BOTH_NOTES)[1:] == (
+        Doc(1, "Mira Oldfield", "She was born in Tarvin Bay and taught Orla Brand."),
+        Doc(2, "Tarvin Bay", "Its harbour was built by Jonas Reck in 1820."),
+    )
 
 
 def test_updated_notes_hold_the_old_facts_and_the_new_within_their_length() -> None:
@@ -258,7 +211,7 @@ def test_updated_notes_hold_the_old_facts_and_the_new_within_their_length() -> N
     ).notes
     assert "taught Orla Brand. [1]" in written
     assert "built by Jonas Reck in 1820. [2]" in written
-    assert len(written.splitlines()) == MOST_NOTES
+    assert len(written.splitlines()) == 12
 
 
 def test_a_step_that_lacks_a_link_searches_for_it_and_one_that_has_it_does_not() -> None:

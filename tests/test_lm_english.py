@@ -8,33 +8,31 @@ from hypothesis import strategies as st
 
 pytest.importorskip("Stemmer")
 
-from extractive_lm.question import analyse
-from extractive_lm.spans import read_page
-from extractive_lm.text import (
-    dates,
+from extractive_lm.english import (
+    analyse,
     keywords,
-    name_spans,
     normalize,
     noun_type,
     parse,
     sentences,
+    shape_spans,
 )
+from extractive_lm.ranker import read_page
 
 
 def _norms(text: str, title: str = "") -> set[str]:
-    return set(read_page(title, text).norms)
+    return set(read_page(title, text).spans.values())
 
 
 @given(st.text(max_size=200))
 def test_tokens_cover_exactly_the_text_that_is_not_space(text: str) -> None:
-    assert "".join(t.text for t in parse(text).tokens) == "".join(text.split())
+    assert "".join(parse(text).words) == "".join(text.split())
 
 
 @given(st.text(max_size=200))
 def test_reading_any_text_as_a_passage_yields_spans_inside_it(text: str) -> None:
     read = read_page("A title", text)
-    assert all(0 <= s.start < s.end <= len(read.parsed.tokens) for s in read.spans)
-    assert len(read.spans) == len(read.norms)
+    assert all(0 <= s.start < s.end <= len(read.parsed.words) for s in read.spans)
 
 
 @given(st.text(max_size=120))
@@ -51,7 +49,7 @@ def test_abbreviations_and_initials_do_not_end_a_sentence() -> None:
 
 def test_a_possessive_is_no_part_of_a_name() -> None:
     parsed = parse("He read Nora Quill's book.")
-    assert [parsed.slice(s.start, s.end) for s in name_spans(parsed)] == ["Nora Quill"]
+    assert [parsed.slice(s.start, s.end) for s in shape_spans(parsed, "name")] == ["Nora Quill"]
 
 
 def test_keywords_are_stems_without_function_words() -> None:
@@ -66,9 +64,6 @@ def test_normalising_follows_the_official_rule() -> None:
     ("text", "expected"),
     [
         ("She lived in Hull, Quebec then.", "hull quebec"),
-        ("It stars Ann Lee, Bo Marsh and Cy Dole.", "ann lee bo marsh and cy dole"),
-        ("He wrote Alice in Wonderland.", "alice in wonderland"),
-        ("He led the Marconi crime family.", "marconi crime family"),
         ("She was known for deep blue glass.", "deep blue glass"),
         ('He wrote "A Song of the Sea" there.', "song of sea"),
         ("It sold 150 million copies.", "150 million"),
@@ -92,28 +87,23 @@ def test_a_life_span_is_not_read_as_one_date() -> None:
     assert "1874 – 10" not in _norms("He (1 January 1874 – 10 October 1927) flew.")
 
 
-def test_dates_compare_by_year_then_month() -> None:
-    found = dates("From 4 May 1850 to June 2, 1910, again in 1911.")
-    assert found == [(1850, 5, 4), (1910, 6, 2), (1911, 0, 0)]
-
-
 @pytest.mark.parametrize(
-    ("question", "wh", "noun", "wants"),
+    ("question", "noun", "wants"),
     [
-        ("In which city was the poet born?", "which", "city", "place"),
-        ("The film was directed by the man who wrote what novel?", "what", "novel", "work"),
-        ("What is the name of the band that sang it?", "what", "band", "group"),
-        ("Who founded the club?", "who", "", "person"),
-        ("The song was produced by who?", "who", "", "person"),
-        ("What year did the actor who won die?", "what", "year", "year"),
-        ("How many novels did she write?", "how", "novels", "number"),
-        ("Are Ann Lee and Bo Marsh both poets?", "", "", "yesno"),
-        ("Which is older, the Elm Hotel or the Oak Hotel?", "which", "", "choice"),
+        ("In which city was the poet born?", "city", "place"),
+        ("The film was directed by the man who wrote what novel?", "novel", "work"),
+        ("What is the name of the band that sang it?", "band", "group"),
+        ("Who founded the club?", "", "person"),
+        ("The song was produced by who?", "", "person"),
+        ("What year did the actor who won die?", "year", "year"),
+        ("How many novels did she write?", "novels", "number"),
+        ("Are Ann Lee and Bo Marsh both poets?", "", "yesno"),
+        ("Which is older, the Elm Hotel or the Oak Hotel?", "", "choice"),
     ],
 )
-def test_a_question_tells_what_it_wants(question: str, wh: str, noun: str, wants: str) -> None:
+def test_a_question_tells_what_it_wants(question: str, noun: str, wants: str) -> None:
     analysed = analyse(question)
-    assert (analysed.wh, analysed.wants) == (wh, wants)
+    assert analysed.wants == wants
     assert not noun or analysed.noun == noun
 
 
