@@ -54,7 +54,7 @@ _HOME = {
 }
 
 _MODULES = (
-    "arena", "artifact", "eval", "graph", "graphrag", "grounding", "lm", "optimize", "programs",
+    "artifact", "eval", "graph", "graphrag", "grounding", "lm", "optimize", "programs",
     "retrieval", "serve", "signatures", "testing", "tracing", "viewer",
 )  # fmt: skip
 

@@ -457,7 +457,7 @@ def test_markup_of_a_passage_reaches_a_front_end_as_text() -> None:
         [ga_dspy.Passage(id="1", title=title, text=text)], kind="sparse"
     )
     with asked(index) as client, chatting(client) as chat:
-        found = chat.chat.completions.create(model="x", messages=said("What did Anna Berg build?"))
+        found = chat.chat.completions.create(model="x", messages=said("Who built x?"))
         shown = found.choices[0].message.content or ""
     assert "attacker.example" in str(found.evidence)  # type: ignore[attr-defined]
     assert all(line[:3] in ("1. ", "2. ") for line in shown.splitlines()[2:])
