@@ -162,6 +162,7 @@ def test_a_legal_form_is_no_part_of_a_name() -> None:
         ("Anna Lee Berg, known professionally as Lia, sang.", ("Anna Lee Berg", "Lia")),
         ("Ida Holm (née Dahl) was a painter.", ("Ida Holm", "Ida Dahl")),
         ("The Coastal Rescue Union (CRU) was founded.", ("The Coastal Rescue Union", "CRU")),
+        ("Malta Tourist Board (MALTOB) opened.", ("Malta Tourist Board", "MALTOB")),
         ("Tom Reed (born 1950), also known as Red Tom or Big T, sang.", ("Tom Reed", "Big T")),
     ],
 )

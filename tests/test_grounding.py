@@ -114,6 +114,13 @@ def test_placeholders_never_enter(name: str) -> None:
     assert [d.cause for d in found.dropped] == ["placeholder"]
 
 
+def test_a_placeholder_with_a_type_never_enters_even_where_the_passage_says_it() -> None:
+    read = {1: Passage(id="lodge", title="Red Lodge", text="The founder of Red Lodge is unknown.")}
+    found = ground(parse("- Red Lodge (city) -> founder -> unknown (person) [1]"), read)
+    assert found.update.entities == ()
+    assert [d.cause for d in found.dropped] == ["placeholder"]
+
+
 def test_a_hedged_guess_never_enters() -> None:
     found = grounded("Relations:\n1. Red Lodge -> is possibly the seat of -> Carbon County [1]")
     assert found.update.relations == ()

@@ -269,6 +269,12 @@ def test_the_search_ends_where_the_budget_allows_no_further_round(
     assert bound.answer
 
 
+def test_the_last_round_is_not_said_to_end_for_want_of_tokens() -> None:
+    lm = scripted_lm(lambda prompt: {**fill(prompt), "next_query": "Tavira river"})
+    found = ask(GraphAnchor(index(), max_steps=1, token_budget=2200), lm=lm)
+    assert ENDED not in found.steps[-1].rule
+
+
 def test_a_budget_that_is_never_reached_changes_nothing() -> None:
     for program in SEARCHING:
         free, bound = (ask(program(index(), token_budget=b), DEMO_QUESTION, extractive_lm())

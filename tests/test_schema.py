@@ -126,6 +126,13 @@ def test_grounding_names_what_the_schema_left_out() -> None:
     assert str(found.dropped[0]).startswith('relation "Dr. Lee -> works in -> Oslo": no such')
 
 
+def test_names_that_are_known_without_types_tell_the_schema_nothing() -> None:
+    draft = parse("- Metformin -> treats -> diabetes (Disease) [1]")
+    assert ground(draft, {1: LEAFLET}, known={"Metformin"}, schema=ONLY).dropped == ()
+    typed = ground(draft, {1: LEAFLET}, known={"Metformin": "Disease"}, schema=ONLY)
+    assert [d.cause for d in typed.dropped] == ["outside the schema"]
+
+
 @pytest.mark.parametrize("name", ["schema.yaml", "schema.json"])
 @pytest.mark.parametrize("schema", [DRUGS, ONLY, Schema(entities={"Größe": "so: »x«"})])
 def test_a_schema_survives_its_file(tmp_path: Path, name: str, schema: Schema) -> None:
