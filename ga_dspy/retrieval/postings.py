@@ -199,13 +199,14 @@ def invert(
         rows: The rows, ascending.
         parts: Their lists, in the same order: arrays, or folders that are mapped only briefly.
     """
+    numbers = rows.astype(np.int32)
 
-    def lists() -> Iterator[tuple[NDArray[np.integer], NDArray[np.int64], NDArray[np.uint64]]]:
+    def lists() -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint64]]]:
         first = 0
         for part in parts:
             arrays = mapped(part, name) if isinstance(part, Path) else part
             of, held = arrays[f"{name}.of.i8"], arrays[f"{name}.held.u8"]
-            yield rows[first : first + len(of) - 1], of, held
+            yield numbers[first : first + len(of) - 1], of, held
             first += len(of) - 1
 
     written = 0
@@ -216,8 +217,10 @@ def invert(
             keys.append(held[places])
             holders.append(some[np.searchsorted(of, places, side="right") - 1])
         key, row = np.concatenate(keys), np.concatenate(holders)
+        del keys, holders
         order = np.argsort(key, kind="stable")  # the rows of a key stay in order
         key, row = key[order], row[order]
+        del order
         new = np.flatnonzero(changes(key) | changes(row))
         counts = np.diff(new, append=len(key))
         key, row = key[new], row[new]
