@@ -147,7 +147,6 @@ def show_steps(console: Console) -> Iterator[None]:
 
 
 def _step(step: Step, labels: Mapping[str, str]) -> RenderableType:
-    gained = f"+{len(step.entities)} entities, +{len(step.relations)} relations"
     lines = [f"{r.head} → {r.relation} → {r.tail}" for r in step.relations]
     lines += [f"{name}: {attribute}" for name, attribute in step.attributes]
     color = "green" if step.judgement == "sufficient" else "yellow"
@@ -155,7 +154,7 @@ def _step(step: Step, labels: Mapping[str, str]) -> RenderableType:
         ("query", step.query),
         ("reformulated", step.reformulated),
         ("passages", "  ".join(labels[id] for id in step.passage_ids) or "nothing new"),
-        ("graph", Text(gained if step.entities or step.relations else "", style="green")),
+        ("graph", Text(step.gained, style="green")),
         ("", _limited(lines)),
         ("dropped", _limited([str(dropped) for dropped in step.dropped])),
         ("judgement", Text(step.judgement, style=f"bold {color}")),

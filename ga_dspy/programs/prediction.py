@@ -68,17 +68,21 @@ class Step(BaseModel):
     notes: str = ""
 
     @property
-    def message(self) -> str:
-        """What the step added and how it was judged, in a few words."""
+    def gained(self) -> str:
+        """What the step added to the graph, such as "+2 entities, +1 relation"; may be empty."""
         gains = (
             (len(self.entities), "entity", "entities"),
             (len(self.relations), "relation", "relations"),
         )
-        added = [f"+{n} {one if n == 1 else more}" for n, one, more in gains if n]
-        if self.dropped:
-            added.append(f"{len(self.dropped)} dropped")
+        return ", ".join(f"+{n} {one if n == 1 else more}" for n, one, more in gains if n)
+
+    @property
+    def message(self) -> str:
+        """What the step added and how it was judged, in a few words."""
+        dropped = f"{len(self.dropped)} dropped" if self.dropped else ""
+        added = ", ".join(filter(None, (self.gained, dropped)))
         judged = ": ".join(filter(None, (self.judgement, self.reasoning)))
-        parts = (", ".join(added), judged, self.rule, self.failure)
+        parts = (added, judged, self.rule, self.failure)
         return f"step {self.number}: {'; '.join(filter(None, parts)) or 'nothing new'}"
 
 
