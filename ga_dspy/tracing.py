@@ -17,10 +17,11 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import dspy
@@ -29,7 +30,13 @@ from pydantic_core import to_jsonable_python
 from ga_dspy.errors import InputError, need_package
 from ga_dspy.eval import Report, Result
 from ga_dspy.optimize import mlflow_store as stores
-from ga_dspy.optimize.mlflow_store import EXPERIMENT, ROOT, publishable, reaching
+from ga_dspy.optimize.mlflow_store import (
+    EXPERIMENT,
+    ROOT,
+    TrackingFailed,
+    publishable,
+    reaching,
+)
 from ga_dspy.processes import LineProcess, reply_in_lines
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.calls import Ask, Conversation, Search, documents
@@ -50,6 +57,8 @@ _MOST_WAITING = 1_000_000_000  # bytes of traces, of 20 to 60 thousand each
 _MOST_UNSENT = 500  # traces of questions that were not sampled
 _BATCH = 500_000  # bytes of a request; proxies often allow a million
 _SECONDS_TO_CLOSE = 300.0  # MLflow may take minutes to start on a busy machine
+_WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds between attempts while MLflow is down
+_UNREACHED = "unreached"  # what MLflow was not there to take
 
 
 @contextmanager
@@ -168,7 +177,8 @@ class _Trace:
         spans = self.spans()
         spans = [_without_text(span) for span in spans] if self.is_restricted else spans
         tags = {_RUN_TAG: run, _RESTRICTED_TAG: str(self.is_restricted), **self.tags}
-        return _message("trace", {"tags": tags, "spans": spans}, self.secrets)
+        about = {"trace": f"tr-{uuid.uuid4().hex}", "tags": tags, "spans": spans}
+        return _message("trace", about, self.secrets)
 
 
 def _without_text(span: dict[str, Any]) -> dict[str, Any]:
@@ -190,12 +200,13 @@ class Tracer(AbstractContextManager["Tracer"]):
     """Traces the questions of all programs in this process, until it is closed.
 
     It is a context manager that closes itself. An answer neither waits for MLflow nor fails with
-    it: what MLflow has not taken yet waits in a temporary file.
+    it: what MLflow has not taken yet waits in a temporary file, and while MLflow is down all of it
+    does.
 
     Attributes:
-        counts: Traces and feedback by outcome: "sent", "failed", or "dropped" because too many
-            were waiting, MLflow did not take them before the end, or the feedback is on a
-            question without a trace.
+        counts: Traces and feedback by outcome: "sent", "failed" because MLflow rejected them, or
+            "dropped" because too many were waiting, MLflow did not take them before the end, or
+            the feedback is on a question without a trace.
         unsent: The last questions that were not sampled, by their id.
     """
 
@@ -256,7 +267,7 @@ class Tracer(AbstractContextManager["Tracer"]):
                 if not self._waiting:
                     self._read = self._file.truncate(0)
                 if self._file.seek(0, os.SEEK_END) > _MOST_WAITING:
-                    self._count({"dropped": 1}, "MLflow is slower than the questions")
+                    self._count(["dropped"], "MLflow is slower than the questions")
                     return
                 self._file.write(message)
                 self._file.flush()
@@ -266,18 +277,23 @@ class Tracer(AbstractContextManager["Tracer"]):
                     self._sender = threading.Thread(target=self._work, name="traces", daemon=True)
                     self._sender.start()
         except Exception as error:  # noqa: BLE001 - an answer does not fail with its trace
-            self._count({"failed": 1}, f"{type(error).__name__}: {error}")
+            self._count(["failed"], f"{type(error).__name__}: {error}")
 
     def _work(self) -> None:
-        while batch := self._take():
-            counts, why = self._request(batch)
-            with self._changed:
-                if self._is_abandoned:
-                    break
-                self._waiting -= len(batch)
-                self._count(counts, why)
-            if self._is_closed and "failed" in counts:
-                break
+        is_over = False
+        while not is_over and (batch := self._take()):
+            for seconds in chain(_WAITS, repeat(60.0)):
+                outcomes, why = self._request(batch)
+                batch = [one for one, end in zip(batch, outcomes, strict=True) if end == _UNREACHED]
+                with self._changed:
+                    if is_over := self._is_abandoned:
+                        break
+                    self._waiting -= len(outcomes) - len(batch)
+                    self._count(outcomes, why)
+                    is_over = self._is_closed and bool(why)
+                    if not batch or is_over:
+                        break
+                    self._changed.wait_for(lambda: self._is_closed, seconds)
         if self._process is not None:
             self._process.end()
 
@@ -290,26 +306,27 @@ class Tracer(AbstractContextManager["Tracer"]):
             self._read = self._file.tell()
             return taken
 
-    def _request(self, batch: Sequence[bytes]) -> tuple[dict[str, int], str]:
-        """Return how many messages had which outcome, and why."""
+    def _request(self, batch: Sequence[bytes]) -> tuple[list[str], str]:
+        """Return the outcome of each message, and why one failed."""
         if self._process is None:
             self._process = LineProcess("from ga_dspy.tracing import log_messages; log_messages()")
         place = json.dumps([self.uri, self.experiment]).encode()
         if reply := self._process.ask(b"[%s,[%s]]\n" % (place, b",".join(map(bytes.strip, batch)))):
-            counts, why = reply
-            return counts, why
+            outcomes, why = reply
+            return outcomes, why
         self._process.end()
         self._process = None
-        return {"failed": len(batch)}, "its process ended"
+        return ["failed"] * len(batch), "its process ended"
 
-    def _count(self, counts: Mapping[str, int], why: str) -> None:
+    def _count(self, outcomes: Iterable[str], why: str) -> None:
         """Count outcomes; log the first failure after a success, and the first dropped message."""
+        ends = Counter(outcomes)
         with self._changed:
-            self.counts.update(counts)
-            if "sent" in counts:
-                self._reported.discard("failed")
-            if why and not counts.keys() <= self._reported:
-                self._reported |= counts.keys()
+            self.counts.update({end: times for end, times in ends.items() if end != _UNREACHED})
+            if "sent" in ends:
+                self._reported -= {"failed", _UNREACHED}
+            if why and not ends.keys() <= self._reported:
+                self._reported |= ends.keys()
                 logging.getLogger("ga_dspy").warning(
                     "tracing in %s failed: %s; answers are not affected",
                     without_password(self.uri), why,
@@ -332,7 +349,7 @@ class Tracer(AbstractContextManager["Tracer"]):
                 self._file.close()
                 if self._waiting:
                     why = f"{self._waiting} traces and feedback were left at the end"
-                    self._count({"dropped": self._waiting}, why)
+                    self._count(["dropped"] * self._waiting, why)
                     self._waiting = 0
             if (logger := self._process) is not None:
                 logger.process.kill()
@@ -385,38 +402,41 @@ def log_messages() -> None:
     reply_in_lines(lambda line, _: _log(*json.loads(line)))
 
 
-def _log(place: tuple[str, str], messages: Sequence[Any]) -> tuple[Counter[str], str]:
+def _log(place: tuple[str, str], messages: Sequence[Any]) -> tuple[list[str], str]:
     """Log messages, all traces in one request, then the feedback.
 
     Returns:
-        How many were "sent", "failed", or "dropped" because feedback is on no trace; and why.
+        The outcome of each: "sent", "failed", "dropped" because it is feedback on no trace, or
+        "unreached"; and why.
     """
-    (uri, experiment), counts, why = place, Counter[str](), ""
-    kinds: dict[str, list[Any]] = {"trace": [], "feedback": []}
+    (uri, experiment), outcomes = place, [""] * len(messages)
     try:
-        for kind, about, known in messages:
-            kinds[kind].append(publishable(about, known))
+        given = [publishable(about, known) for _, about, known in messages]
+        kinds = [kind for kind, _, _ in messages]
         with reaching(uri) as client:
             id = stores.experiment_of(client, uri, ROOT, experiment)
-            if kinds["trace"]:
-                counts["sent"] += len(_log_traces(client, id, kinds["trace"]))
-            for given in kinds["feedback"]:
-                counts["sent" if _log_feedback(client, id, given) else "dropped"] += 1
+            if traces := [i for i, kind in enumerate(kinds) if kind == "trace"]:
+                _log_traces(client, id, [given[i] for i in traces])
+                outcomes = ["sent" if kind == "trace" else "" for kind in kinds]
+            for i, kind in enumerate(kinds):
+                if kind == "feedback":
+                    outcomes[i] = "sent" if _log_feedback(client, id, given[i]) else "dropped"
     except Exception as error:  # noqa: BLE001 - the next ones may be logged all the same
-        counts["failed"], why = len(messages) - counts.total(), f"{type(error).__name__}: {error}"
-    return counts, why
+        is_outage = isinstance(error, TrackingFailed) and error.is_outage
+        end = _UNREACHED if is_outage else "failed"
+        return [one or end for one in outcomes], f"{type(error).__name__}: {error}"
+    return outcomes, ""
 
 
-def _log_traces(
-    client: MlflowClient, experiment: str, traces: Sequence[Mapping[str, Any]]
-) -> list[str]:
-    """Log traces in one request, where MLflow's exporter makes one per span; return their ids."""
+def _log_traces(client: MlflowClient, experiment: str, traces: Sequence[Mapping[str, Any]]) -> None:
+    """Log traces in one request, where MLflow's exporter makes one per span.
+
+    A trace that MLflow has already, from a request whose reply was lost, stays as it is.
+    """
     from mlflow.tracing.client import TracingClient
 
-    ids = [f"tr-{uuid.uuid4().hex}" for _ in traces]
-    spans = [span for id, one in zip(ids, traces, strict=True) for span in _spans(id, **one)]
+    spans = [span for one in traces for span in _spans(**one)]
     TracingClient(client.tracking_uri).log_spans(experiment, spans)
-    return ids
 
 
 def _spans(
@@ -532,8 +552,9 @@ def _trace(
         result = Result.from_failure(example, error)
     if (trace := tracer.unsent.pop(asked, None)) is None:
         return ""
-    about = {"spans": trace.spans(), "tags": {**trace.tags, "question": example.id}}
-    (id,) = _log_traces(client, client.get_run(run).info.experiment_id, [publishable(about)])
+    id = f"tr-{asked}"
+    about = {"trace": id, "spans": trace.spans(), "tags": {**trace.tags, "question": example.id}}
+    _log_traces(client, client.get_run(run).info.experiment_id, [publishable(about)])
     client.link_traces_to_run([id], run)
     if prediction is not None:
         record = {"prediction": as_json(prediction), "question": example.question}

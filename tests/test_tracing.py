@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -54,7 +55,7 @@ def uri(tables: Path, tmp_path: Path) -> str:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """MLflow is called in this process, whose start would cost seconds."""
 
-    def request(self: Tracer, batch: list[bytes]) -> tuple[dict[str, int], str]:
+    def request(self: Tracer, batch: list[bytes]) -> tuple[list[str], str]:
         return tracing._log((self.uri, self.experiment), [json.loads(one) for one in batch])
 
     monkeypatch.setattr(Tracer, "_request", request)
@@ -239,7 +240,7 @@ def test_no_answer_waits_for_a_store_that_hangs(
     index: ga_dspy.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_over = threading.Event()
-    monkeypatch.setattr(Tracer, "_request", lambda *_: (is_over.wait(60), ({}, ""))[1])
+    monkeypatch.setattr(Tracer, "_request", lambda *_: (is_over.wait(60), (["sent"], ""))[1])
     monkeypatch.setattr(tracing, "_MOST_WAITING", 10_000)
     monkeypatch.setattr(tracing, "_SECONDS_TO_CLOSE", 0.01)
     with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
@@ -256,11 +257,11 @@ def test_traces_wait_for_a_slow_store_and_go_together_in_their_order(
 ) -> None:
     is_free, batches = threading.Event(), list[list[str]]()
 
-    def request(self: Tracer, batch: list[bytes]) -> tuple[dict[str, int], str]:
+    def request(self: Tracer, batch: list[bytes]) -> tuple[list[str], str]:
         is_free.wait(60)
         runs = [json.loads(one)[1]["tags"]["ga_dspy.run"] for one in batch]
         batches.append(runs)
-        return {"sent": len(batch)}, ""
+        return ["sent"] * len(batch), ""
 
     monkeypatch.setattr(Tracer, "_request", request)
     monkeypatch.setattr(tracing, "_BATCH", 20_000)
@@ -272,6 +273,66 @@ def test_traces_wait_for_a_slow_store_and_go_together_in_their_order(
     assert tracer.counts == {"sent": 9}
     assert [run for runs in batches for run in runs] == asked
     assert 2 < len(batches) < 9
+
+
+def test_what_mlflow_was_not_there_to_take_waits_for_it(
+    index: ga_dspy.Index, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    taken, attempts = list[str](), iter(range(100))
+
+    def request(self: Tracer, batch: list[bytes]) -> tuple[list[str], str]:
+        runs = [json.loads(one)[1]["tags"]["ga_dspy.run"] for one in batch]
+        number = next(attempts)
+        some = 0 if number < 3 else 1 if number == 3 else len(batch)
+        taken.extend(runs[:some])
+        left = len(batch) - some
+        return ["sent"] * some + ["unreached"] * left, "refused" if left else ""
+
+    monkeypatch.setattr(Tracer, "_request", request)
+    monkeypatch.setattr(tracing, "_WAITS", (0.01,) * 9)
+    asked = [f"run-{number}" for number in range(5)]
+    with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
+        for run in asked:
+            ask(ga_dspy.VanillaRAG(index), run=run)
+        while tracer.counts.total() < len(asked):
+            time.sleep(0.001)
+    assert taken == asked
+    assert tracer.counts == {"sent": 5}
+    assert "failed: refused" in caplog.text
+
+
+@pytest.mark.usefixtures("here")
+def test_a_server_that_is_down_is_an_outage_and_no_failure(
+    index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with ga_dspy.track(f"http://127.0.0.1:{port}") as tracer:
+        ask(ga_dspy.VanillaRAG(index))
+    assert tracer.counts == {"dropped": 1}
+
+
+def test_a_trace_that_is_sent_twice_is_there_once(uri: str, index: ga_dspy.Index) -> None:
+    sent = list[bytes]()
+
+    def request(_: Tracer, batch: list[bytes]) -> tuple[list[str], str]:
+        sent.extend(batch)
+        return ["sent"] * len(batch), ""
+
+    with ga_dspy.track(uri) as tracer, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tracer, "_request", request)
+        ask(ga_dspy.VanillaRAG(index), run="run-1")
+        while not tracer.counts["sent"]:
+            time.sleep(0.001)
+    message = json.loads(sent[0])
+    for _ in range(2):
+        assert tracing._log((uri, EXPERIMENT), [message]) == (["sent"], "")
+    (trace,) = traces_in(uri)
+    assert trace.info.tags["ga_dspy.run"] == "run-1"
+    assert len(trace.data.spans) == len(message[1]["spans"])
 
 
 def test_an_answer_does_not_fail_with_its_trace(
@@ -290,11 +351,11 @@ def test_what_is_left_at_the_end_is_counted(
 ) -> None:  # fmt: skip
     begun = threading.Event()
 
-    def request(self: Tracer, batch: list[bytes]) -> tuple[dict[str, int], str]:
+    def request(self: Tracer, batch: list[bytes]) -> tuple[list[str], str]:
         begun.set()
         while not self._is_closed:
             time.sleep(0.001)
-        return {"failed": len(batch)}, "gone"
+        return ["failed"] * len(batch), "gone"
 
     monkeypatch.setattr(Tracer, "_request", request)
     with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
@@ -309,7 +370,7 @@ def test_what_is_left_at_the_end_is_counted(
 def test_a_process_that_dies_is_started_again(
     uri: str, index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answering = 'import sys; [print(\'[{"sent": 1}, ""]\', flush=True) for _ in sys.stdin]'
+    answering = 'import sys; [print(\'[["sent"], ""]\', flush=True) for _ in sys.stdin]'
     codes = iter(("exit", answering))
 
     def start(_: str, **pipes: Any) -> Any:
@@ -329,9 +390,9 @@ def test_feedback_is_kept_in_the_record_with_and_without_a_tracer(
 ) -> None:
     sent = list[Any]()
 
-    def request(self: Tracer, batch: list[bytes]) -> tuple[dict[str, int], str]:
+    def request(self: Tracer, batch: list[bytes]) -> tuple[list[str], str]:
         sent.extend(json.loads(one) for one in batch)
-        return {"sent": len(batch)}, ""
+        return ["sent"] * len(batch), ""
 
     async def use(tracer: Tracer | None) -> tuple[dict[str, Any], str]:
         with dspy.context(lm=ga_dspy.extractive_lm()):

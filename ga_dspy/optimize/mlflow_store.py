@@ -49,7 +49,11 @@ _SETTINGS = {
 
 
 class TrackingFailed(GaDspyError):
-    """The tracking store was not reached, or rejected what it was sent."""
+    """The tracking store was not reached, or rejected what it was sent.
+
+    Attributes:
+        is_outage: Whether it was not reached, so that it may take later what it did not take now.
+    """
 
     def __init__(self, uri: str, cause: BaseException) -> None:
         self.uri = without_password(uri)
@@ -57,7 +61,8 @@ class TrackingFailed(GaDspyError):
         innermost = cause
         while (under := innermost.__cause__ or innermost.__context__) is not None:
             innermost = under
-        found = innermost if isinstance(innermost, OSError) else cause
+        self.is_outage = isinstance(innermost, OSError)
+        found = innermost if self.is_outage else cause
         text = " ".join(str(found).replace(uri, self.uri).split())
         remedy = "check that the server is up and the address is right"
         what = f"MLflow at {self.uri} failed ({type(found).__name__}: {text[:300]})"
