@@ -121,6 +121,20 @@ def test_an_address_holds_for_all_lms_but_for_those_with_one_of_their_own() -> N
     assert {lm.kwargs["timeout"] for lm in lms.all if lm.model != "ga-dspy/extractive"} == {7.0}
 
 
+def test_an_lm_of_compile_has_an_address_of_its_own() -> None:
+    addresses = ["http://localhost:1/v1", "reflection=", "teacher=http://localhost:2/v1"]
+    lms = choose_lms(["openai/small"], addresses)
+    assert list(lms.steps) == []
+    asked = [lms.named("openai/big", role) for role in ("reflection", "prompt", "teacher")]
+    found = [lm.kwargs.get("api_base") for lm in (lms.lm, *asked)]
+    assert found == [
+        "http://localhost:1/v1",
+        None,
+        "http://localhost:1/v1",
+        "http://localhost:2/v1",
+    ]
+
+
 def test_the_timeout_of_each_lm_is_that_of_its_own_address() -> None:
     lms = choose_lms(["openai/m", "answer=openai/big"], ["http://localhost:1/v1", "answer="], None)
     assert [lm.kwargs["timeout"] for lm in lms.all] == [600, 120]

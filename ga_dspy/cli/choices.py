@@ -33,6 +33,8 @@ from ga_dspy.testing import recorded_lm
 
 VERBOSE: Final = "--verbose"
 """The option of all commands after which an error is printed in full."""
+COMPILING: Final[tuple[str, ...]] = ("reflection", "prompt", "teacher")
+"""The roles of the LMs of `compile` that answer no question."""
 Corpus = TypeVar("Corpus", Index, GraphIndex)
 _of_lm = partial(Option, rich_help_panel="LM")
 _of_program = partial(Option, rich_help_panel="Program")
@@ -43,8 +45,8 @@ _LM = (
     "step, such as answer=openai/gpt-4.1; repeatable."
 )
 _ADDRESS = (
-    "Address of an OpenAI-compatible endpoint, for all LMs. STEP=URL sets the address of one step; "
-    "repeatable."
+    "Address of an OpenAI-compatible endpoint, for all LMs. STEP=URL sets the address of one step, "
+    "and reflection=, prompt= or teacher= that of an LM of compile; repeatable."
 )
 _TIMEOUT = "Timeout of one LM call in seconds; by default 600 at a local address, else 120."
 _LM_SETTING = "LM setting: max_tokens=2000, temperature=0.7; repeatable."
@@ -291,13 +293,13 @@ class LMs(NamedTuple):
         lm: The LM for steps that have none of their own, and for calls outside a program.
         steps: LMs by step name.
         is_for_all: Whether steps that have no LM of their own may call `lm`.
-        named: Returns another LM by its name, with the address, timeout and settings of these.
+        named: Returns the LM of a role by its name, at the address of the role, else of all LMs.
     """
 
     lm: dspy.LM
     steps: dict[str, dspy.LM]
     is_for_all: bool
-    named: Callable[[str], dspy.LM]
+    named: Callable[[str, str], dspy.LM]
 
     @property
     def all(self) -> tuple[dspy.LM, ...]:
@@ -325,7 +327,8 @@ def choose_lms(
 ) -> LMs:
     """Return the LM for all steps and the LMs of single steps; by default the embedded LM.
 
-    If `--lm` names single steps only, calls outside a program go to the LM of the answer step.
+    If `--lm` names single steps only, calls outside a program go to the LM of the answer step. An
+    address of a role of `COMPILING` is that LM's; an empty one is the provider's own.
 
     Raises:
         InputError: As `choose_lm`; or a step has two LMs or two addresses.
@@ -333,8 +336,10 @@ def choose_lms(
     named, at = _by_step(names, "--lm"), _by_step(addresses, "--api-base")
     default, everywhere = named.pop("", None), at.pop("", None)
 
+    roles = {role: at.pop(role) for role in COMPILING if role in at}
+
     def make(name: str | None, address: str | None = everywhere) -> dspy.LM:
-        return choose_lm(name, address, timeout, settings)
+        return choose_lm(name, address or None, timeout, settings)
 
     steps = dict[str, dspy.LM]()
     for step in named | at:
@@ -342,7 +347,7 @@ def choose_lms(
         steps[step] = make(name, at.get(step, None if name == EMBEDDED else everywhere))
     is_for_all = default is not None or not named
     lm = make(default) if is_for_all else steps.get("answer", [*steps.values()][-1])
-    return LMs(lm, steps, is_for_all, make)
+    return LMs(lm, steps, is_for_all, lambda name, role: make(name, roles.get(role, everywhere)))
 
 
 def _by_step(values: Sequence[str] | None, option: str) -> dict[str, str]:

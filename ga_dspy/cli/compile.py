@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -19,9 +18,10 @@ from typer import Argument, Exit, Option
 from ga_dspy import artifact as artifacts
 from ga_dspy.cli import choices, runs
 from ga_dspy.cli.choices import BatchOptions, LMs
-from ga_dspy.cli.console import Advance, Console, number, repeat, show_progress
+from ga_dspy.cli.console import Advance, Console, number, show_progress
 from ga_dspy.errors import InputError, install, need_package
 from ga_dspy.eval import load
+from ga_dspy.lm.budget import NOTHING, Spent
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.optimize import RECIPES, Candidate, Caps, Estimate, Outcome, compile, recipe
 from ga_dspy.programs import MultiHopProgram
@@ -77,29 +77,28 @@ def compile_program(
     # Its own stream: optimizers' output goes to a log, and these lines must still be visible.
     console = Console(file=sys.stdout)
     questions = read_questions(dataset, train, validation, test)
-    names = (reflection_lm, prompt_lm, teacher_lm)
-    reflection, prompt, teacher = (models.named(name) if name else None for name in names)
+    others = zip(choices.COMPILING, (reflection_lm, prompt_lm, teacher_lm), strict=True)
+    reflection, prompt, teacher = (models.named(n, role) if n else None for role, n in others)
     with dspy.context(lm=models.lm):
         corpus = choices.choose_corpus(index, graph, program, wanted=where)
     kind = choices.program_class(program)
     own = [pair for pair in settings or () if pair.partition("=")[0].strip() in kind.declared()]
-    others = [pair for pair in settings or () if pair not in own]
-    chosen = recipe(recipe_name, reflection=reflection is not None, **read_pairs(others))
+    rest = [pair for pair in settings or () if pair not in own]
+    chosen = recipe(recipe_name, reflection=reflection is not None, **read_pairs(rest))
     of_program = choices.choose_settings(own, kind)
     given = choices.choose_program(program, None, corpus, models, **of_program)
     caps, asked = Caps(max_calls, max_tokens, max_money), (*models.all, reflection, prompt, teacher)
     is_agreed = yes or all(lm is None or lm.model == EMBEDDED for lm in asked)
     if track:
         need_package("mlflow", "optimize")
-    with dspy.track_usage() as used, show_progress(console) as advance:
-        lines = Lines(console, agreed=is_agreed, caps=caps, usage=used.usage_data, bar=advance)
-        with repeat(lines.count, 1.0):
-            outcome = compile(
-                given, chosen, questions.train, questions.validation, test=questions.test, out=out,
-                lm=models.lm, reflection_lm=reflection, prompt_lm=prompt, teacher_lm=teacher,
-                caps=caps, threads=threads, seed=seed, names=questions.names,
-                progress=lines.show, confirm=lines.confirm, keep=keep,
-            )  # fmt: skip
+    with show_progress(console) as advance:
+        lines = Lines(console, agreed=is_agreed, caps=caps, bar=advance)
+        outcome = compile(
+            given, chosen, questions.train, questions.validation, test=questions.test, out=out,
+            lm=models.lm, reflection_lm=reflection, prompt_lm=prompt, teacher_lm=teacher,
+            caps=caps, threads=threads, seed=seed, names=questions.names,
+            progress=lines.show, spending=lines.count, confirm=lines.confirm, keep=keep,
+        )  # fmt: skip
     _summarise(console, outcome)
     console.note_embedded_lm(*models.all)
     if not no_track:
@@ -146,7 +145,6 @@ class Lines:
         console: Where to print.
         agreed: Whether the cost is confirmed already.
         caps: The caps; without a terminal, a cap stands for a confirmation.
-        usage: The calls so far, by LM.
         bar: Shows how many calls were made between two candidates.
         expected: How many calls are expected; known once the cost is confirmed.
     """
@@ -155,16 +153,14 @@ class Lines:
     _: KW_ONLY
     agreed: bool = False
     caps: Caps = field(default_factory=Caps)
-    usage: Mapping[str, Sequence[object]] = field(default_factory=dict)
     bar: Advance | None = None
     expected: int = 0
 
-    def count(self) -> None:
-        """Show the calls so far, once the cost is confirmed."""
-        if self.bar and self.expected:
-            calls = sum(map(len, list(self.usage.values())))
-            about = f"{calls:,} LM calls of about {self.expected:,}"
-            self.bar("compiling", calls, max(calls, self.expected), about)
+    def count(self, spent: Spent = NOTHING) -> None:
+        """Show the calls so far, including those of an earlier run."""
+        if self.bar:
+            about = f"{spent.calls:,} LM calls of about {self.expected:,}"
+            self.bar("compiling", spent.calls, max(spent.calls, self.expected), about)
 
     def confirm(self, cost: Estimate) -> bool:
         """Print the estimate, and ask for confirmation if there is a terminal and a cost.

@@ -64,7 +64,7 @@ class RunOptions:
         if self.judge == EMBEDDED:
             remedy = "pass --judge openai/gpt-4.1-mini"
             raise InputError(f"--judge {self.judge}", expected="an LLM", remedy=remedy)
-        judge = models.named(self.judge) if self.judge else None
+        judge = models.named(self.judge, "judge") if self.judge else None
         return {"threads": self.threads, "retry_failures": self.retry_failed, "judge": judge}
 
 

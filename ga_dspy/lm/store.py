@@ -67,6 +67,7 @@ class CallStore(Journal):
         what: What writes it ("run", "compilation"), for messages.
         is_temporary: Whether the file only serves to resume: it is removed where its `with` block
             ends without an error, or where it holds no call.
+        on_spent: Called with what has been spent, after each call.
 
     Attributes:
         spent: What this process has spent.
@@ -78,8 +79,16 @@ class CallStore(Journal):
         DamagedFile: The file is something else.
     """
 
-    def __init__(self, path: Path, what: str, *, is_temporary: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        what: str,
+        *,
+        is_temporary: bool = False,
+        on_spent: Callable[[Spent], None] | None = None,
+    ) -> None:
         super().__init__(path, what, {"call": _TABLE})
+        self._on_spent = on_spent
         self.spent = Spent()
         self.paid: set[str] = set()
         self.failures = 0
@@ -150,6 +159,8 @@ class CallStore(Journal):
             self.failures += cost is NOTHING
             self.spent = self.spent.plus(cost)
             self._books.notify_all()
+        if self._on_spent is not None:
+            self._on_spent(self.spent)
 
     def wait(self) -> None:
         """Wait for calls under way, such as those of threads that an optimizer left behind."""

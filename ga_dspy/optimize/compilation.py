@@ -65,6 +65,7 @@ def compile(
     seed: int = 0,
     names: Mapping[str, str] | None = None,
     progress: Callable[[Candidate], None] | None = None,
+    spending: Callable[[Spent], None] | None = None,
     confirm: Callable[[Estimate], bool] | None = None,
     keep: bool = False,
 ) -> Outcome:
@@ -98,6 +99,7 @@ def compile(
         seed: Random seed, for optimizers that take one.
         names: A name for each question set ("train", "validation", "test"), such as its file.
         progress: Called with each candidate.
+        spending: Called with what has been spent, after each LM call, from any thread.
         confirm: Called with the estimate before anything is spent; False stops the compilation.
         keep: Write the compiled program even if it is no better on the held-out questions; by
             default the program as given is written then.
@@ -143,7 +145,7 @@ def compile(
                 progress(candidate)
 
     begun = time.monotonic()
-    with CallStore(job.out / RUN / LEDGER, "compilation") as ledger:
+    with CallStore(job.out / RUN / LEDGER, "compilation", on_spent=spending) as ledger:
         before, _ = _measure(job, ledger, job.given, "before")
         baseline = ledger.spent
         trials = Trials(job.given, job.sets["validation"], ledger, announce)
