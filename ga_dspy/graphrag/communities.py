@@ -6,6 +6,7 @@ They are computed on the public graph, so neither a community nor its summary re
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import re
 from collections import Counter
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import dspy
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from ga_dspy.errors import require
-from ga_dspy.graph import GraphUpdate, linearise, normalise
+from ga_dspy.graph import linearise, normalise
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.graphrag.extraction import (
     FinishedSteps,
@@ -57,6 +59,8 @@ _SEED: Final = 20_240_607
 _MAX_LINES: Final = 80
 _LEAVING_EACH: Final = 3
 _MAX_LEAVING: Final = 40
+_OF_NODE: Final = ["name", "type", "attributes", "aliases"]
+_OF_EDGE: Final = ["head", "relation", "tail", "time", "confidence"]
 
 
 class Community(NamedTuple):
@@ -135,11 +139,11 @@ def _community(graph: CorpusGraph, level: int, parent: int, nodes: Sequence[int]
 
 def _key_of(graph: CorpusGraph, ranked: Sequence[int], edges: Sequence[int]) -> str:
     # Everything that a summary may contain, independent of node numbers.
-    part = graph.subgraph(ranked, [*edges, *_leaving(graph, ranked)])
-    entities = sorted(part.entities, key=lambda entity: entity.name)
-    relations = sorted(part.relations, key=lambda r: (r.head, r.relation, r.tail, r.time or ""))
-    contents = linearise(GraphUpdate(entities=tuple(entities), relations=tuple(relations)))
-    return hashlib.sha256(contents.encode()).hexdigest()
+    shown = [*edges, *_leaving(graph, ranked)]
+    ends = {int(end) for j in shown for end in (graph.heads[j], graph.tails[j])}
+    entities = graph.tables.nodes.select(_OF_NODE).take(sorted(ends.union(ranked))).to_pylist()
+    contents = [sorted(map(json.dumps, part)) for part in (entities, _stated(graph, shown))]
+    return hashlib.sha256(json.dumps(contents).encode()).hexdigest()
 
 
 def community_text(graph: CorpusGraph, community: Community) -> str:
@@ -155,15 +159,22 @@ def community_text(graph: CorpusGraph, community: Community) -> str:
 
 def _leaving(graph: CorpusGraph, nodes: Sequence[int]) -> list[int]:
     """Return relations that lead out of a community, a few per entity."""
-    members, found = set(nodes), list[int]()
-    for node in nodes[:_MAX_LINES]:
+    members, found = set(nodes), list[tuple[int, int]]()
+    for place, node in enumerate(nodes[:_MAX_LINES]):
         ends = {
             j: int(graph.heads[j] + graph.tails[j]) - node for j in graph.network.incident(node)
         }
         others = sorted(set(ends.values()) - members, key=graph.name)[:_LEAVING_EACH]
-        between = (j for j, other in ends.items() if other in others)
-        found += sorted(between, key=lambda j: str(graph.edge(j)))
-    return found[:_MAX_LEAVING]
+        found += ((place, j) for j, other in ends.items() if other in others)
+    rows = map(json.dumps, _stated(graph, [j for _, j in found]))
+    ordered = sorted(zip(found, rows, strict=True), key=lambda one: (one[0][0], one[1]))
+    return [j for (_, j), _ in ordered[:_MAX_LEAVING]]
+
+
+def _stated(graph: CorpusGraph, edges: Sequence[int]) -> list[dict[str, Any]]:
+    """Return what relations state, with the names of their ends."""
+    rows = graph.tables.edges.select(_OF_EDGE).take(np.asarray(edges, np.int64)).to_pylist()
+    return [row | {end: graph.name(row[end]) for end in ("head", "tail")} for row in rows]
 
 
 # --- Summaries of communities: written once by the LM, cached until the community changes.
