@@ -99,7 +99,11 @@ def statements(doc: Doc) -> Statements:
     spans = [span for span in mentions(parsed) if span.kind == "name"]
     names = [parsed.slice(*span[:2]) for span in spans]
     subject, kind = english.bare_title(doc.title), english.definition(parsed)
-    about = Statements(subject or "".join(names[:1]), kind, english.last_type(kind))
+    # A text that begins with a name and has no word of its title: that is a heading or a file.
+    is_named = not set(keywords(subject)).isdisjoint(keywords(parsed.text))
+    if names and not (subject and (is_named or spans[0].start)):
+        subject = names[0]
+    about = Statements(subject, kind, english.last_type(kind))
     # The subject's own names, and a last name for the whole one that the passage gives.
     own = [about.subject, about.subject.partition(",")[0]]
     own += [name for name in names[:1] if name.split()[-1] == about.subject.split()[-1]]

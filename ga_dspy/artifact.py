@@ -515,7 +515,7 @@ def show(source: Path | str) -> ArtifactInfo:
         file = path / name
         if not file.is_file():
             lacking, expected = file if path.is_dir() else path, f"a folder with {', '.join(FILES)}"
-            raise ArtifactError(f"there is no {lacking}", expected=expected)
+            raise ArtifactError(f"there is no file or folder {lacking}", expected=expected)
         with file.open("rb") as opened:
             files[name] = opened.read(LARGEST + 1)
     return ArtifactInfo.of(files, path)

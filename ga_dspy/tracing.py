@@ -57,6 +57,7 @@ _MOST_WAITING = 1_000_000_000  # bytes of traces, of 20 to 60 thousand each
 _MOST_UNSENT = 500  # traces of questions that were not sampled
 _BATCH = 500_000  # bytes of a request; proxies often allow a million
 _SECONDS_TO_CLOSE = 300.0  # MLflow may take minutes to start on a busy machine
+_SECONDS_UNTIL_TOLD = 2.0  # of closing
 _WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds between attempts while MLflow is down
 _UNREACHED = "unreached"  # what MLflow was not there to take
 
@@ -342,6 +343,11 @@ class Tracer(AbstractContextManager["Tracer"]):
             self._changed.notify()
         try:
             if self._sender is not None:
+                self._sender.join(_SECONDS_UNTIL_TOLD)
+                if self._sender.is_alive():
+                    told = "sending %d traces and feedback to %s, for at most five minutes"
+                    place = without_password(self.uri)
+                    logging.getLogger("ga_dspy").warning(told, self._waiting, place)
                 self._sender.join(_SECONDS_TO_CLOSE)
         finally:
             with self._changed:

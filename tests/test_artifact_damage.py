@@ -61,7 +61,7 @@ def refused(artifact: Path, says: str) -> None:
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    refused(tmp_path / "nowhere", f"there is no {tmp_path / 'nowhere'};")
+    refused(tmp_path / "nowhere", f"there is no file or folder {tmp_path / 'nowhere'};")
 
 
 def rewrite(artifact: Path, file: str, old: str, new: str) -> None:

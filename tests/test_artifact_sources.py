@@ -50,7 +50,9 @@ def test_an_address_of_the_registry_is_resolved_when_it_is_loaded(
 
 
 def test_an_address_of_another_kind_is_no_folder() -> None:
-    with pytest.raises(ArtifactError, match=r"there is no gs:.*; expected a folder with program"):
+    with pytest.raises(
+        ArtifactError, match=r"no file or folder gs:.*; expected a folder with program"
+    ):
         load("gs://bucket/qa", retriever=search)
 
 

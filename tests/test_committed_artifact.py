@@ -23,7 +23,7 @@ def test_the_committed_artifact_is_intact() -> None:
 
 @pytest.mark.slow
 def test_compiling_it_again_gives_the_same_bytes_but_for_times(tmp_path: Path) -> None:
-    pytest.importorskip("lightgbm")
+    pytest.importorskip("bm25s")
     Index.build(corpus(), tmp_path / "index")
     again = tmp_path / "demo"
     compile_program(

@@ -40,7 +40,7 @@ def made(
     command: Callable[..., subprocess.CompletedProcess[str]],
 ) -> Path:
     """A folder with the files that the pages speak of, and what their commands make of them."""
-    pytest.importorskip("lightgbm")
+    pytest.importorskip("bm25s")
     folder = tmp_path_factory.mktemp("docs")
     (folder / "docs").mkdir()
     (folder / "docs" / "bridge.md").write_text("# The bridge\n\nNils Haug designed the bridge.")

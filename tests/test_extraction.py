@@ -300,6 +300,12 @@ def test_a_cap_in_the_middle_of_a_reading_loses_none_of_its_calls(tmp_path: Path
 # --- A first schema
 
 
+def test_no_schema_is_proposed_where_nothing_has_a_type() -> None:
+    passage = Passage(id="1", title="Fjelby", text="Fjelby lies on Sund.")
+    with pytest.raises(InputError, match="found no type"):
+        propose_schema([passage], lm=extractive_lm())
+
+
 def proposer(asked: list[str], proposal: dict[str, Any]) -> Any:
     """An LM that reads roads, then proposes this schema."""
     read_roads = reader([])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("lightgbm")
+pytest.importorskip("bm25s")
 
 from extractive_lm.english import analyse
 from extractive_lm.prompt import Answer, Doc

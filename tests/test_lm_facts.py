@@ -275,3 +275,13 @@ def test_a_walk_goes_over_the_graph_as_well() -> None:
 def test_a_question_that_names_nothing_of_the_passages_has_no_walk() -> None:
     asked = analyse("Which lake lies beside the town of the painter?")
     assert not walks(asked, (BOOK, AUTHOR, FATHER, TOWN), ())
+
+
+def test_a_file_name_or_a_heading_is_not_the_subject_of_what_is_said_of_a_name() -> None:
+    text = "Ada Holm was born in Fjelby. She designed the Halden Bridge."
+    for title in ("bio", "2024-report-final", "Biography", ""):
+        heads = {fact.head for fact in statements(Doc(1, title, text)).facts}
+        assert heads == {"Ada Holm"}, title
+    about = statements(Doc(1, "Halden Bridge", "Ada Holm designed the Halden Bridge."))
+    assert about.subject == "Halden Bridge"
+    assert statements(Doc(1, "Salem", "It lies in Oregon.")).subject == "Salem"

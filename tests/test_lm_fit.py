@@ -7,6 +7,7 @@ import re
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("lightgbm")
@@ -16,7 +17,7 @@ from fit_ranker import Row, fit, plain_question
 from extractive_lm import ExtractiveError
 from extractive_lm.english import analyse
 from extractive_lm.prompt import Doc
-from extractive_lm.ranker import rank
+from extractive_lm.ranker import Trees, rank
 from ga_dspy.eval.scores import f1
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "hotpotqa" / "dev_distractor.json"
@@ -52,6 +53,18 @@ def test_rows_whose_answer_stands_nowhere_are_refused_with_a_remedy() -> None:
 def test_a_relation_of_a_decomposition_becomes_a_question() -> None:
     assert plain_question("Rust Belt >> country") == "What is the country of Rust Belt?"
     assert plain_question("Who won?") == "Who won?"
+
+
+def test_the_trees_score_like_lightgbm_to_the_last_bit() -> None:
+    import lightgbm
+
+    random = np.random.default_rng(0)
+    shipped = (resources.files("extractive_lm") / "ranker.txt").read_text("utf-8")
+    for model in (shipped, fit(_rows(), trees=3)):
+        scale = random.choice([0, 0.1, 1, 10], (500, 19))
+        rows = (random.uniform(-1, 5, (500, 19)) * scale).astype(np.float32)
+        theirs = lightgbm.Booster(model_str=model).predict(rows, num_threads=1)
+        assert Trees.parse(model).scores(rows).tolist() == theirs.tolist()
 
 
 def test_the_shipped_weights_are_small_and_hold_no_text() -> None:

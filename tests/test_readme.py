@@ -36,7 +36,7 @@ def test_every_promise_on_security_names_a_test_that_there_is() -> None:
 
 
 def test_the_first_screen_says_how_many_questions_of_hops_the_embedded_lm_answers() -> None:
-    pytest.importorskip("lightgbm")
+    pytest.importorskip("bm25s")
     program, right, whole = GraphAnchor(Index.from_passages(corpus())), 0, 0
     with dspy.context(lm=extractive_lm()):
         for row in json.loads(questions("hops").read_text()):

@@ -283,6 +283,7 @@ def test_only_who_has_a_key_may_ask(index: ga_dspy.Index) -> None:
         ask = {"json": {"query": "Titan"}}
         refused = client.post("/search", **ask)  # type: ignore[arg-type]
         assert refused.status_code == 401 and refused.headers["www-authenticate"] == "Bearer"
+        assert "X-API-Key" in refused.json()["expected"]
         assert KEY not in refused.text
         for headers in ({"X-API-Key": KEY}, {"Authorization": f"Bearer {KEY}"}):
             assert client.post("/search", json={"query": "Titan"}, headers=headers).is_success

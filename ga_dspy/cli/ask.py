@@ -249,7 +249,7 @@ def ask(
     if not asked:
         raise InputError("no question", expected="one or more", remedy='ask "Who …?" --index DIR')
     if json_only:
-        indent = 2 if len(asked) == 1 else None
+        indent = None if questions or len(asked) > 1 else 2
         for text in asked:
             found = asking.program(question=text)
             record = {"question": text, **_lm_names(asking), **as_json(found)}
@@ -307,7 +307,7 @@ def _graph_cost(asking: Asking) -> str:
         return ""
     sample, calls = [*islice(asking.corpus, _SAMPLE)], len(asking.corpus)
     tokens = estimate_build(sample).tokens * calls / max(1, len(sample))
-    cost = f"{calls:,} calls, about {tokens:,.0f} tokens"
+    cost = f"{number(calls, 'call')}, about {tokens:,.0f} tokens"
     return f"a static graph of this corpus: {cost} before the first question"
 
 

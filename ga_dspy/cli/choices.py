@@ -24,7 +24,8 @@ from ga_dspy.errors import InputError
 from ga_dspy.eval.methods import method
 from ga_dspy.graphrag import Access, GraphIndex, Schema
 from ga_dspy.lm.adapters import ADAPTERS, AdapterName
-from ga_dspy.lm.endpoints import EMBEDDED, default_timeout
+from ga_dspy.lm.connection import is_local
+from ga_dspy.lm.endpoints import EMBEDDED, default_timeout, server_address
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.settings import read_pairs, typed_settings
 from ga_dspy.retrieval import Index, Where
@@ -277,6 +278,9 @@ def choose_lm(
             remedy = "add --lm openai/MODEL (any OpenAI-compatible server)"
             raise InputError(found, expected="the name of the model served there", remedy=remedy)
         return ga_dspy.extractive_lm(**settings)
+    if is_local(server_address(name, api_base)):
+        # DSPy would fetch LiteLLM's list of prices, where nothing has a price or may leave.
+        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     given = {"timeout": timeout or default_timeout(name, api_base), **settings}
     if api_base:
         # Local servers ignore the key, but OpenAI-compatible clients require one.

@@ -190,6 +190,8 @@ def show_answer(
         parts.append(Text("\nEvidence", style="dim"))
         parts += [_link(number, link) for number, link in enumerate(prediction.evidence, 1)]
     support = f"{prediction.verdict}; {_SUPPORT.get(prediction.supported, 'unsupported')}"
+    if prediction.steps and prediction.steps[-1].judgement == "insufficient":
+        support += "; the evidence was judged insufficient"
     console.print(
         Panel(Group(*parts), title="Answer", title_align="left", subtitle=escape(support),
               subtitle_align="left")

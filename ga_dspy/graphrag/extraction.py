@@ -369,7 +369,7 @@ def propose_schema(
         threads: Number of passages read in parallel.
 
     Raises:
-        InputError: There is no LM.
+        InputError: There is no LM, or the embedded LM found no types.
         StepFailed: The LM proposed no usable schema, or found no relation.
     """
     every, extractor = list(passages), Extractor()
@@ -425,6 +425,9 @@ def _counted(updates: Sequence[GraphUpdate], groups: list[list[_Typed]]) -> Sche
     """Return the most frequent types, and of the wordings those whose ends have types."""
     types = Counter(entity.type for update in updates for entity in update.entities if entity.type)
     typed = [[one for one in group if OTHER not in one[1:]] for group in groups]
+    if not types:
+        found = "the embedded LM found no type of anything in the sample"
+        raise InputError(found, remedy="pass --lm, a larger --sample, or write the schema yourself")
     return Schema(
         entities=dict.fromkeys(dict(types.most_common(_TYPES)), ""),
         relations={one.relation: ends for (one, *ends), *_ in filter(None, typed[:_RELATIONS])},

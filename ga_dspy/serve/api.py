@@ -235,7 +235,7 @@ class Guard:
             if self._going >= 2 * limits.at_once + _REST:
                 return problem_of(Busy(self._going, "requests"))
         if self.keys and not caller and path not in _FREE:
-            expected = "Authorization: Bearer KEY, or X-API-Key: KEY"
+            expected = "the key in the header X-API-Key, or in Authorization as a bearer token"
             asked = {"WWW-Authenticate": "Bearer"}
             return problem(401, "the API key is missing or unknown", asked, expected=expected)
         if int(headers.get("content-length") or 0) > self._longest_body(scope):

@@ -371,7 +371,8 @@ def make_examples(passages: Iterable[Passage]) -> list[str]:
                 if used.isdisjoint((first, via, last)):
                     used |= {first, via, last}
                     made.append(f"What connects {first} and {last}?")
-    made += [f"What is {title}?" for title in links if links[title] and title not in used]
+    named = (title for title in links if links[title] and title != title.lower())  # no file's name
+    made += [f"What is {title}?" for title in named if title not in used]
     return made[:3]
 
 
