@@ -199,9 +199,8 @@ def _relations(
             elif previous and {"who", "which"} & set(gap[:2]):
                 head = previous
             marks = [i for i, word in enumerate(gap[:-1]) if not word[-1].isalnum()]
-            if relation := relation_phrase(gap[max(marks, default=-1) + 1 :]):
-                last = (head, relation, name)
-                yield last
+            last = (head, relation_phrase(gap[max(marks, default=-1) + 1 :]), name)
+            yield last
         previous = name if mention.kind == "name" else ""
 
 

@@ -285,3 +285,9 @@ def test_a_file_name_or_a_heading_is_not_the_subject_of_what_is_said_of_a_name()
     about = statements(Doc(1, "Halden Bridge", "Ada Holm designed the Halden Bridge."))
     assert about.subject == "Halden Bridge"
     assert statements(Doc(1, "Salem", "It lies in Oregon.")).subject == "Salem"
+
+
+def test_the_last_name_of_a_list_belongs_to_no_relation_before_the_list() -> None:
+    text = "It was designed by Pella Quist and carries cars between Osmund and Skerrow Island."
+    facts = statements(Doc(1, "MV Grey Heron", text)).facts
+    assert [fact[:3] for fact in facts] == [("MV Grey Heron", "designed by", "Pella Quist")]

@@ -198,6 +198,20 @@ def test_a_recipe_leaves_the_given_program_and_its_signatures_as_they_are(tmp_pa
     assert {name: p.signature.instructions for name, p in fresh.named_predictors()} == before
 
 
+def test_the_lm_that_proposes_instructions_sees_no_ids_and_no_gold_titles(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    def propose(prompt: str) -> Reply:
+        heard.append(prompt)
+        return proposer(prompt)
+
+    compiled("miprov2", tmp_path, settings=SMALL["miprov2"], prompt=propose)
+    shown = "\n".join(heard)
+    assert TRAIN[0].question in shown
+    assert "gold_titles" not in shown
+    assert all(f"'{row.id}'" not in shown for row in TRAIN)
+
+
 def test_gepa_hears_of_the_faulty_hop_and_changes_an_instruction_by_it(tmp_path: Path) -> None:
     def lost(prompt: str) -> Reply:
         """Stop after the first hop, unless told to go on."""

@@ -258,6 +258,14 @@ def _demos(job: Job, maximum: int) -> dict[str, Any]:
 _MINIBATCH = 35  # validation questions per trial; every fifth trial the best one is scored on all
 
 
+class _Shown(dspy.Example):
+    """An example as MIPROv2 may print it in its prompts: without ids and gold titles."""
+
+    def __repr__(self) -> str:
+        shown = {name: self[name] for name in ("question", "answer") if name in self}
+        return f"Example({shown}) (input_keys={{'question'}})"
+
+
 @_settings
 class MIPROv2(Recipe):
     """Instructions and demo sets, combined by Bayesian search (Optuna).
@@ -300,6 +308,7 @@ class MIPROv2(Recipe):
         return job.compiled(
             search,
             teacher=job.given.as_teacher(),
+            trainset=[_Shown(**row).with_inputs("question") for row in job.sets["train"]],
             valset=list(job.sets["validation"]),
             num_trials=self.trials,
             minibatch=len(job.sets["validation"]) > _MINIBATCH,
