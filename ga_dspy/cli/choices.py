@@ -339,7 +339,6 @@ def choose_lms(
     """
     named, at = _by_step(names, "--lm"), _by_step(addresses, "--api-base")
     default, everywhere = named.pop("", None), at.pop("", None)
-
     roles = {role: at.pop(role) for role in COMPILING if role in at}
 
     def make(name: str | None, address: str | None = everywhere) -> dspy.LM:

@@ -115,7 +115,7 @@ def _print_new_key(name: str | None) -> None:
     """Print a new key and its entry, and exit."""
     if name is None:
         return
-    need_package("mcp", "serve")
+    need_package("fastapi", "serve")
     from ga_dspy.serve.keys import new_key
 
     key, entry = new_key(name)
@@ -188,7 +188,7 @@ def _service(
         MissingExtra: The extra `serve` is not installed.
         InputError: The program cannot be asked under the conditions of a key.
     """
-    need_package("mcp", "serve")
+    need_package("fastapi", "serve")
     from ga_dspy.serve import Limits, Service
     from ga_dspy.serve.keys import ANYONE
 
