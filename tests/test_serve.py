@@ -25,6 +25,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from openai.types.chat import ChatCompletionMessageParam
 
 import ga_dspy
+from ga_dspy.cli.choices import Asking, choose_lms
+from ga_dspy.cli.serve import ServerOptions, _service
 from ga_dspy.demo import DEMO_QUESTION, corpus
 from ga_dspy.serve import Limits, Service, make_app, make_server
 from ga_dspy.serve.api import Answer
@@ -542,6 +544,17 @@ def test_100_questions_at_once_are_all_answered_though_it_is_stopped_meanwhile(
     records = [reply.json() for reply in replies]
     assert len({record.pop("id") for record in records}) == 100
     assert records == [alone[text] for text in wanted] * 25
+
+
+def test_a_server_keeps_a_thousand_replies_in_memory(
+    index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dspy, "cache", dspy.cache)  # restored at the end
+    dspy.configure_cache(enable_disk_cache=False)
+    asking = Asking(ga_dspy.VanillaRAG(index), "vanilla-rag", choose_lms(), index)
+    with dspy.context(lm=ga_dspy.extractive_lm()), _service(asking, ServerOptions()):
+        assert dspy.cache.memory_cache.maxsize == 1_000
+        assert not dspy.cache.enable_disk_cache
 
 
 @pytest.mark.parametrize(

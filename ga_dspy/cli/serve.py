@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 WRITE_KEY = "GA_DSPY_WRITE_KEY"
 """The variable with the keys that may add and delete documents."""
+REPLIES_IN_MEMORY = 1_000
+"""The replies that DSPy's cache keeps in memory, of 5 to 20 kB each."""
 _HOST = "Address to listen on; any but this machine's needs an API key."
 _KEY_ENV = "Environment variable with the API keys; by default GA_DSPY_API_KEY."
 _KEYS = "TOML file of keys with names, conditions and rights (--new-key)."
@@ -193,6 +195,9 @@ def _service(
     from ga_dspy.serve.keys import ANYONE
 
     keys = read_keys(options)
+    # DSPy keeps up to a million replies in memory, gigabytes; those on disk are all kept.
+    cached = dspy.cache.enable_disk_cache, dspy.cache.enable_memory_cache
+    dspy.configure_cache(*cached, memory_max_entries=REPLIES_IN_MEMORY)
     deadline = choose_deadline(options.deadline, asking.models.all)
     limits = Limits(options.at_once, options.per_minute, deadline)
     gaps = GapLog(options.gaps) if options.gaps else None
