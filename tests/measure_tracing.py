@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sqlite3
@@ -164,7 +165,12 @@ def soak(
 @contextmanager
 def _running(command: Sequence[str], ready: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server until the block ends; its address answers when the block begins."""
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
+    # MLflow's server hangs where LiteLLM cannot fetch its list of prices.
+    own = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(command, stdout=out, stderr=out, env=own) as process,
+    ):
         try:
             while process.poll() is None:
                 with suppress(httpx.HTTPError):
