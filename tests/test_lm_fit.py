@@ -17,7 +17,8 @@ from fit_ranker import Row, fit, plain_question
 from extractive_lm import ExtractiveError
 from extractive_lm.english import analyse
 from extractive_lm.prompt import Doc
-from extractive_lm.ranker import Trees, rank
+from extractive_lm.ranker import rank
+from extractive_lm.trees import Trees
 from ga_dspy.eval.scores import f1
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "hotpotqa" / "dev_distractor.json"
