@@ -37,6 +37,7 @@ class ClosedBook(MultiHopProgram):
     k: int = field(init=False, default=1)
     passage_tokens: int = field(init=False, default=0)
     token_budget: int | None = field(init=False, default=None)
+    compare_facts: bool = field(init=False, default=False)
 
     def signatures(self) -> Signatures:
         """An answer from memory."""

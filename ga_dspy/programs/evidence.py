@@ -106,6 +106,8 @@ _JUDGEMENT = re.compile(
 )
 _CITATION = re.compile(r"\s*\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
 
+_CITATIONS = re.compile(r"\s*\[[\d,; ]+\](?:,? (?:and )?\[[\d,; ]+\])*")
+
 
 class Citation(Sourced):
     """One statement of a written answer and a passage it cites, with that passage's metadata.
@@ -213,6 +215,15 @@ def _inline(text: str) -> tuple[int, ...]:
     """The passage numbers in brackets in a text, in order, each once."""
     labels = (n for found in _CITATION.finditer(text) for n in cited_labels(found[1]))
     return tuple(dict.fromkeys(labels))
+
+
+def without_citations(text: str) -> str:
+    """Return a text without its passage numbers.
+
+    >>> without_citations("Orvik has 3 schools [1], while Tarn has 5 [2], and [4].")
+    'Orvik has 3 schools, while Tarn has 5.'
+    """
+    return _CITATIONS.sub("", text)
 
 
 def is_judgement(answer: str) -> bool:

@@ -21,12 +21,20 @@ from ga_dspy.lm.failures import causes, is_transient
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, Result, Search, StepFailed, ask, usual_adapter
 from ga_dspy.programs.events import tell, tell_passages, tell_search
-from ga_dspy.programs.evidence import Conclusion, EvidenceLink, Support, bears_on
+from ga_dspy.programs.evidence import (
+    Conclusion,
+    EvidenceLink,
+    Support,
+    bears_on,
+    is_judgement,
+    without_citations,
+)
 from ga_dspy.programs.meter import Meter, prompt_tokens
 from ga_dspy.programs.prediction import Prediction, Step, check_outputs
 from ga_dspy.programs.reading import Labelled, PromptPassages, Reading, fit_passages
 from ga_dspy.signatures import Style
-from ga_dspy.text import TokenCounter
+from ga_dspy.signatures.prompt import short_text
+from ga_dspy.text import TokenCounter, mentions
 
 REPLY_TOKENS = {"read": 500, "answer": 150}
 """About how many tokens a reply has: of a step that reads, and of an answer."""
@@ -46,6 +54,7 @@ class Program(Protocol):
     passage_tokens: int
     token_budget: int | None
     abstain: Any
+    compare_facts: bool
     count: TokenCounter
 
     def answer_inputs(self, state: State) -> dict[str, str]:
@@ -258,6 +267,8 @@ def answer(
     reply = yield from ask_answer(state, **{"previous_reasoning": state.reasoning, **given})
     if reply is None:
         return Conclusion.without_citing(state.candidate, read)
+    if program.compare_facts:
+        reply = yield from _compare(state, reply)
     style: Style = getattr(program, "style", "span")
     own = getattr(program, "answer_with", None)
     outputs = own.output_fields if own else ()
@@ -265,6 +276,22 @@ def answer(
     if end.answer or not state.candidate or end.verdict == "premise refuted":
         return end
     return end._replace(answer=state.candidate, verdict="not in passages")
+
+
+def _compare(state: State, reply: dspy.Prediction) -> Conversation[dspy.Prediction]:
+    """Ask the step `comparison` whether a choice, a yes or a no follows from the facts of a reply.
+
+    Its answer replaces that of the reply if it is of the same kind.
+    """
+    answer, facts = str(reply.answer or ""), without_citations(str(reply.get("links") or ""))
+    if not facts or not (is_judgement(answer) or mentions(answer, state.question)):
+        return reply
+    compared = yield from ask_answer(state, "comparison", facts=facts)
+    other = short_text(compared.answer) if compared is not None else ""
+    is_same_kind = is_judgement(other) == is_judgement(answer)
+    if not is_same_kind or not (is_judgement(other) or mentions(other, state.question)):
+        return reply
+    return dspy.Prediction(**{**reply, "answer": other})
 
 
 def ask_answer(
@@ -343,10 +370,11 @@ class Budget:
         if program.token_budget is None:
             return program.passage_tokens
         beside = [*texts, state.question, state.reasoning, state.candidate]
-        needed = self.prompt(step) + REPLY_TOKENS["answer" if step == "answer" else "read"]
-        if step != "answer":
+        if step == "answer":
+            needed = self._answering()
+        else:
             beside.append(state.reading.render_tried())
-            needed += self.answer_share()
+            needed = self.prompt(step) + REPLY_TOKENS["read"] + self.answer_share()
         needed += sum(map(program.count, beside))
         return min(program.passage_tokens, program.token_budget - state.meter.tokens - needed)
 
@@ -367,8 +395,12 @@ class Budget:
         passages = sum(program.count(p.content) for p in state.reading.passages.values())
         texts = [*program.answer_inputs(state).values(), state.question, state.reasoning]
         most = min(program.passage_tokens, (program.token_budget or 0) // 4)
-        fixed = self.prompt("answer") + REPLY_TOKENS["answer"]
-        return fixed + sum(map(program.count, texts)) + min(passages, most)
+        return self._answering() + sum(map(program.count, texts)) + min(passages, most)
+
+    def _answering(self) -> int:
+        """Return the tokens of an answer, and of a comparison after it, beside their inputs."""
+        steps = ("answer", "comparison") if self.state.program.compare_facts else ("answer",)
+        return sum(self.prompt(step) + REPLY_TOKENS["answer"] for step in steps)
 
     def allows(self, cost: int) -> bool:
         """Return whether the question may cost so much more, and the answer."""

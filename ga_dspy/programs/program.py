@@ -30,6 +30,7 @@ from ga_dspy.retrieval import as_retriever
 from ga_dspy.retrieval.protocol import PassageRetriever
 from ga_dspy.retrieval.where import Where
 from ga_dspy.secrets import note_secrets
+from ga_dspy.signatures import CompareFacts
 from ga_dspy.signatures.examples import examples
 from ga_dspy.storage import in_thread
 from ga_dspy.text import TokenCounter, estimate_tokens
@@ -147,6 +148,11 @@ class MultiHopProgram(Configured):
         'it, "chained" a chain of stated links from the question to it.',
         default=None,
     )
+    compare_facts: bool = setting(
+        "Where the answer is yes, no or something that the question names, ask once more, from the "
+        "facts of the first reply alone: small LMs state two dates and then pick the wrong one.",
+        default=False,
+    )
     count: TokenCounter = setting(
         "Counts the tokens of a text.", default=estimate_tokens, saved=False
     )
@@ -161,8 +167,21 @@ class MultiHopProgram(Configured):
     def __post_init__(self) -> None:
         """Check the settings; make the predictors."""
         super().__post_init__()
-        for name, signature in self.signatures().items():
+        for name, signature in self._steps().items():
             setattr(self, name, self._predictor(signature))
+
+    def _steps(self) -> Signatures:
+        """Return the signature of each step, the comparison among them if it is set."""
+        steps = self.signatures()
+        if not self.compare_facts:
+            return steps
+        if "links" not in steps["answer"].output_fields or getattr(self, "style", "span") != "span":
+            raise InputError(
+                f"compare_facts=True, but the answer step of {type(self).__name__} states no facts",
+                expected='an answer step with the output `links`, and style="span"',
+                remedy="leave compare_facts out",
+            )
+        return {**steps, "comparison": CompareFacts}
 
     def _predictor(self, signature: type[dspy.Signature]) -> dspy.Predict:
         """Return a predictor with worked examples as demos, which an optimizer may replace."""
@@ -195,7 +214,7 @@ class MultiHopProgram(Configured):
         self._check(name, value)
         changed = copy.copy(self)
         changed.__dict__[name] = value
-        before, after = self.signatures(), changed.signatures()
+        before, after = self._steps(), changed._steps()
         steps = [n for n in before if n not in after or not _is_same(before[n], after[n])]
         if tuned := [step for step in steps if self._is_tuned(step, before[step])]:
             raise InputError(

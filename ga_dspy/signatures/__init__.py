@@ -9,6 +9,7 @@ from ga_dspy.signatures.baselines import NextThought as NextThought
 from ga_dspy.signatures.baselines import ThinkOrSearch as ThinkOrSearch
 from ga_dspy.signatures.facts import GraphFacts as GraphFacts
 from ga_dspy.signatures.graph_anchor import AnswerQuestion as AnswerQuestion
+from ga_dspy.signatures.graph_anchor import CompareFacts as CompareFacts
 from ga_dspy.signatures.graph_anchor import GraphProposal as GraphProposal
 from ga_dspy.signatures.graph_anchor import IndexKind as IndexKind
 from ga_dspy.signatures.graph_anchor import Judgement as Judgement

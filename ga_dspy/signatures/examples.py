@@ -13,7 +13,7 @@ from typing import Any, Final
 import dspy
 
 from ga_dspy.signatures.baselines import AnswerFromMemory
-from ga_dspy.signatures.graph_anchor import Style
+from ga_dspy.signatures.graph_anchor import CompareFacts, Style
 from ga_dspy.signatures.prompt import EMPTY
 
 _QUESTION: Final = "Where was the designer of Harlan Bridge born?"
@@ -129,6 +129,9 @@ def examples(signature: type[dspy.Signature], style: Style = "span") -> list[dsp
     asked = signature.fields.keys()
     if signature.equals(AnswerFromMemory):
         return [_KNOWN.copy()]
+    if signature.equals(CompareFacts):
+        rows = (dict(zip(signature.fields, row, strict=True)) for row in _COMPARED)
+        return [dspy.Example(**row).with_inputs(*signature.input_fields) for row in rows]
     if not signature.input_fields.keys() & _READ:
         return []
     for table in (*_BASELINES, _READING):
@@ -138,6 +141,35 @@ def examples(signature: type[dspy.Signature], style: Style = "span") -> list[dsp
     answered = {**_ANSWER, "answer": _ANSWERS[style]}
     return [_demo(signature, answered)] if asked <= {"question", *answered} else []
 
+
+# --- Comparison: facts, question, what they say of it, answer.
+
+_COMPARED: Final = (
+    (
+        "Mirka Sol is a painter and potter. Jan Bree is a potter.",
+        "Are Mirka Sol and Jan Bree both potters?",
+        "Mirka Sol is a potter, and Jan Bree is a potter, so both are.",
+        "yes",
+    ),
+    (
+        "Orvik has 3 schools, while Tarn has 5.",
+        "Which town has more schools, Orvik or Tarn?",
+        "5 is more than 3, so Tarn has more schools.",
+        "Tarn",
+    ),
+    (
+        "Ada Holm was born in Norway. Per Lind was born in Sweden.",
+        "Were Ada Holm and Per Lind born in the same country?",
+        "Norway and Sweden are not the same country.",
+        "no",
+    ),
+    (
+        "The Lark was built in 1931, while the Heron was built in 1924.",
+        "Which ship was built first, the Lark or the Heron?",
+        "1924 is earlier than 1931, so the Heron was built first.",
+        "the Heron",
+    ),
+)
 
 # --- Extraction: a passage that is read with no question in mind.
 

@@ -247,6 +247,18 @@ def answer_signature(
     return _beside(index, asked if passages else asked.delete("passages"))
 
 
+class CompareFacts(dspy.Signature):
+    """Compare what the facts say, then answer the question."""
+
+    facts: str = dspy.InputField()
+    question: str = dspy.InputField()
+    comparison: str = dspy.OutputField(
+        desc="one sentence: which value is larger, smaller, earlier, later, or whether they are "
+        "the same"
+    )
+    answer: str = dspy.OutputField(desc="one of the names in the question, or yes or no")
+
+
 def _beside(index: IndexKind, signature: type[dspy.Signature]) -> type[dspy.Signature]:
     """A signature with its graph, with notes in the graph's place, or with neither."""
     if index is None:
