@@ -25,7 +25,7 @@ from ga_dspy.artifact import save
 from ga_dspy.errors import ArtifactError, InputError, RunAborted, listed, need_package
 from ga_dspy.eval import Report, normalise, protocol_of, run
 from ga_dspy.eval.plots import plot_costs, save_plot
-from ga_dspy.eval.protocol import fingerprint, questions_digest
+from ga_dspy.eval.protocol import questions_digest
 from ga_dspy.eval.report import JOURNAL
 from ga_dspy.eval.result import Result, RunJournal
 from ga_dspy.lm.budget import BudgetExceeded, Caps, Spent
@@ -34,7 +34,7 @@ from ga_dspy.optimize import recipes
 from ga_dspy.optimize.demos import prompts, sanitise
 from ga_dspy.optimize.metric import DEMO_THRESHOLD, AnswerMetric
 from ga_dspy.optimize.recipes import Estimate, Examples, Job, Recipe
-from ga_dspy.optimize.trials import Candidate, Outcome, Trials, transplanted
+from ga_dspy.optimize.trials import Candidate, Outcome, Trials, mark_of, transplanted
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.program import split_lms
 from ga_dspy.secrets import CleanStream, check_addresses
@@ -153,7 +153,7 @@ def compile(
             found, stopped = _search(job, trials, baseline)
             chosen, dropped, cut_short = _choose(job, trials, baseline, found)
         stopped, after, rejected = stopped or cut_short, before, None
-        if is_changed := fingerprint(chosen) != fingerprint(job.given):
+        if is_changed := mark_of(chosen) != mark_of(job.given):
             after, cut_short = _measure(job, ledger, chosen, "after")
             stopped = stopped or cut_short
         ledger.wait()
@@ -175,6 +175,7 @@ def compile(
             failures=failures,
             rejected=rejected,
             candidates=tuple(trials.candidates),
+            mark=mark_of(chosen),
             prompts_before=prompts(job.given),
             prompts_after=prompts(chosen),
             dropped_demos=dropped,

@@ -28,6 +28,7 @@ from ga_dspy.optimize.demos import labelled, shortened
 from ga_dspy.optimize.metric import DEMO_THRESHOLD, AnswerMetric
 from ga_dspy.optimize.trials import Trials
 from ga_dspy.programs import MultiHopProgram
+from ga_dspy.programs.settings import read_pairs, typed_settings
 from ga_dspy.text import estimate_tokens
 
 Examples = Sequence[dspy.Example]
@@ -172,6 +173,35 @@ class Job:
 
 
 _settings = pydantic.dataclasses.dataclass(frozen=True, config={"strict": True, "extra": "forbid"})
+
+# --- Settings of the program
+
+
+@_settings
+class Settings(Recipe):
+    """Settings of the program, each kept if the program scores higher with it.
+
+    Attributes:
+        tries: The settings to try, in order, as `name=value`.
+    """
+
+    tries: tuple[str, ...] = ("compare_facts=true",)
+    name: ClassVar[str] = "settings"
+
+    def work(self, train: int, validation: int, predictors: int) -> Work:
+        """Return the work: the validation questions once for each setting."""
+        return Work(validation * len(self.tries))
+
+    def fit(self, job: Job, trials: Trials) -> MultiHopProgram:
+        """Set one after the other on the best program so far, and score it."""
+        best = job.given
+        for name, value in typed_settings(read_pairs(self.tries), type(best)).items():
+            changed: MultiHopProgram = best.deepcopy()
+            setattr(changed, name, value)
+            job.score(changed)
+            best = trials.best() or best
+        return best
+
 
 # --- Demos: labelled rows, and traces of questions answered well
 
@@ -409,7 +439,15 @@ class GEPA(Recipe):
 
 RECIPES: dict[str, type[Recipe]] = {
     kind.name: kind
-    for kind in (LabeledFewShot, BootstrapFewShot, BootstrapRandomSearch, MIPROv2, SIMBA, GEPA)
+    for kind in (
+        Settings,
+        LabeledFewShot,
+        BootstrapFewShot,
+        BootstrapRandomSearch,
+        MIPROv2,
+        SIMBA,
+        GEPA,
+    )
 }
 
 

@@ -19,7 +19,7 @@ from ga_dspy.artifact import FILES
 from ga_dspy.eval import Protocol, Report, paired_test
 from ga_dspy.eval.report import usage_by_step
 from ga_dspy.optimize.mlflow_store import ROOT, experiment_of, publishable, reaching, store_uri
-from ga_dspy.optimize.trials import Candidate, Outcome
+from ga_dspy.optimize.trials import AS_GIVEN, Candidate, Outcome
 from ga_dspy.secrets import without_password
 
 if TYPE_CHECKING:
@@ -220,9 +220,9 @@ def _register_prompts(client: MlflowClient, name: str, outcome: Outcome) -> list
     versions = []
     for predictor, prompt in outcome.prompts_after.items():
         title = re.sub(r"[^\w.-]+", "-", f"{name}.{predictor}", flags=re.ASCII)
-        if client.get_prompt(title) is None:
-            before = publishable(str(outcome.prompts_before[predictor]))
-            client.register_prompt(title, before, "as given")
+        given = outcome.prompts_before.get(predictor)
+        if given is not None and client.get_prompt(title) is None:
+            client.register_prompt(title, publishable(str(given)), AS_GIVEN)
         message = f"by {outcome.recipe}: {outcome.verdict}"
         versions.append(client.register_prompt(title, publishable(str(prompt)), message))
     return versions

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +23,8 @@ from ga_dspy.lm.store import CallStore
 from ga_dspy.optimize.demos import Prompt, prompts
 from ga_dspy.programs import MultiHopProgram
 
+AS_GIVEN = "as given"
+
 
 class Candidate(NamedTuple):
     """A program that the recipe tried on all validation questions.
@@ -33,7 +37,7 @@ class Candidate(NamedTuple):
         tokens: Tokens of those calls.
         seconds: Since the compilation began.
         description: How it differs from the program as given ("3 demos for answer").
-        mark: A digest of its prompts: twelve hexadecimal digits.
+        mark: A digest of its prompts and settings: twelve hexadecimal digits.
         prompts: The prompt of each predictor.
         question_tokens: Mean tokens per question.
     """
@@ -67,6 +71,7 @@ class Outcome:
         rejected: F1 and tokens per question of the compiled program, if it gained nothing on the
             held-out questions and the program as given was written.
         candidates: Every program tried, in order.
+        mark: That of the program written.
         prompts_before: The prompt of each predictor, as given.
         prompts_after: The same of the program written.
         dropped_demos: Demos that were removed because they would teach a fault, and why.
@@ -87,6 +92,7 @@ class Outcome:
     failures: tuple[int, int]
     rejected: dict[str, float] | None
     candidates: tuple[Candidate, ...]
+    mark: str
     prompts_before: dict[str, Prompt]
     prompts_after: dict[str, Prompt]
     dropped_demos: tuple[str, ...]
@@ -98,7 +104,7 @@ class Outcome:
     @property
     def unchanged(self) -> bool:
         """Whether the program written is the one that was given."""
-        return self.prompts_after == self.prompts_before
+        return self.after.protocol == self.before.protocol
 
     @cached_property
     def p_value(self) -> float:
@@ -128,8 +134,8 @@ class Outcome:
         """The candidates, for `plot_costs`."""
         points = []
         for c in self.candidates:
-            is_chosen = c.prompts == self.prompts_after
-            label = c.description if is_chosen or c.prompts == self.prompts_before else ""
+            is_chosen = c.mark == self.mark
+            label = c.description if is_chosen or c.description == AS_GIVEN else ""
             label += " (chosen)" if is_chosen else ""
             points.append(Point(label, c.score, None, c.question_tokens, is_chosen))
         return points
@@ -228,7 +234,7 @@ class Trials(BaseCallback):
         if program is None or exception is not None:
             return
         tried = transplanted(self._given, program)
-        mark = fingerprint(tried)[:12]
+        mark = mark_of(tried)
         tokens = sum(found.get("tokens") or 0 for _, found, _ in outputs.results)
         with self._lock:
             if any(known.mark == mark for known in self.candidates):
@@ -258,16 +264,26 @@ class Trials(BaseCallback):
 
     def discard(self, rejected: MultiHopProgram) -> None:
         """Exclude a program from the choice."""
-        del self._programs[fingerprint(rejected)[:12]]
+        del self._programs[mark_of(rejected)]
+
+
+def mark_of(program: MultiHopProgram) -> str:
+    """Return a digest of a program's prompts and settings: twelve hexadecimal digits."""
+    settings = json.dumps(program.settings(), sort_keys=True)
+    return hashlib.sha256(f"{fingerprint(program)} {settings}".encode()).hexdigest()[:12]
 
 
 def transplanted(given: MultiHopProgram, candidate: Any) -> MultiHopProgram:
-    """Return a copy of the given program with a candidate's instructions and demos.
+    """Return a copy of the given program with a candidate's settings, instructions and demos.
 
     Optimizers attach other things to candidates (all other candidates, patched methods, LMs), and
     let them share signature classes, which some of them write to.
     """
     copied: MultiHopProgram = given.deepcopy()
+    had = given.settings()
+    for name, value in candidate.settings().items():
+        if value != had[name]:
+            setattr(copied, name, getattr(candidate, name))
     prompts = dict(candidate.named_predictors())
     for name, predictor in copied.named_predictors():
         signature = prompts[name].signature
@@ -278,11 +294,14 @@ def transplanted(given: MultiHopProgram, candidate: Any) -> MultiHopProgram:
 
 def _changes(program: MultiHopProgram, given: MultiHopProgram) -> str:
     """Return how a program differs from the given one, in a few words."""
-    before = dict(given.named_predictors())
-    changes = []
+    before, had = dict(given.named_predictors()), given.settings()
+    is_new = ((name, value) for name, value in program.settings().items() if value != had[name])
+    changes = [f"{name}={value}" for name, value in is_new]
     for name, predictor in program.named_predictors():
+        if name not in before:
+            continue
         if predictor.signature.instructions != before[name].signature.instructions:
             changes.append(f"new instruction for {name}")
         if predictor.demos != before[name].demos:
             changes.append(f"{len(predictor.demos)} demos for {name}")
-    return ", ".join(changes) or "as given"
+    return ", ".join(changes) or AS_GIVEN
