@@ -14,6 +14,7 @@ from typing import Any
 
 import dspy
 import pytest
+from dspy import lm15
 from dspy.utils.exceptions import ContextWindowExceededError
 from endpoint import PASSING, Behaviour, Endpoint
 
@@ -120,6 +121,21 @@ def test_a_pause_that_a_server_asks_for_is_granted(clock: Any) -> None:
     with served("429", retry_after="7") as (_, lm):
         ask(lm)
     assert clock.pauses == [7.0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (lm15.ContextLengthError, "exceed the rate limit of 30,000 input tokens per minute"),
+        (lm15.RateLimitError, "You exceeded your current quota.\nPlease retry in 20.04s."),
+    ],
+)
+def test_a_limit_per_minute_is_neither_one_of_the_prompt_nor_of_the_account(
+    kind: Any, message: str
+) -> None:
+    lm: Any = scripted_lm([kind(message, status=429)] * 2 + [ANSWER])
+    assert ask(lm).answer == "Montana"
+    assert len(set(lm.engine.prompts)) == 1
 
 
 @pytest.mark.parametrize(

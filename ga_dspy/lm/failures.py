@@ -30,7 +30,8 @@ _REFUSALS = (
     (dspy.LMConfigurationError, (), "see that the LM's name and its settings are right"),
 )
 _NO_KEY = re.compile(r"no API key found.*?\b([A-Z][A-Z0-9_]*_KEY)\b", re.DOTALL)
-_NO_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota")
+# Gemini says the same of a quota per minute, and then when to try again.
+_NO_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota(?!.*retry in)", re.DOTALL)
 _TOO_LONG = re.compile(
     r"context.{0,9}(length|window|size)|reduce the length|(prompt|input).{0,30} too long"
     r"|maximum.{0,20}tokens|too many (input )?tokens|maximum model length"
@@ -56,8 +57,8 @@ def is_transient(error: BaseException | None) -> bool:
         # Status 200 and a body that is none: a gateway's, not the model's.
         status = getattr(cause, "status", 0) or 0
         is_of_gateway = type(cause) is dspy.LMProviderError and not 300 <= status < 500
-        is_permanent = refusal_remedy(cause) or too_long(cause)
-        if (isinstance(cause, _PASSING) or is_of_gateway) and not is_permanent:
+        is_passing = isinstance(cause, _PASSING) or is_of_gateway or status == 429
+        if is_passing and not (refusal_remedy(cause) or too_long(cause)):
             return True
     return False
 
@@ -73,10 +74,12 @@ def is_timeout(error: BaseException | None) -> bool:
 
 def too_long(error: BaseException | None) -> bool:
     """Return whether an error says that the prompt exceeds the LM's context window."""
+    # DSPy takes a limit of tokens per minute of Anthropic or Gemini for that of a prompt.
     return any(
         isinstance(cause, dspy.ContextWindowExceededError)
         or (isinstance(cause, _MAY_SAY_TOO_LONG) and _TOO_LONG.search(str(cause)))
         for cause in causes(error)
+        if getattr(cause, "status", None) != 429
     )
 
 
@@ -116,6 +119,5 @@ def refusal_remedy(error: BaseException) -> str:
         return f"set {key[1]} in the environment or in .env, or name another LM with --lm"
     if _NO_QUOTA.search(f"{error.provider_code} {error.message}"):
         return _REFUSALS[0][2]
-    found = (what for kind, _, what in _REFUSALS if isinstance(error, kind))
-    by_status = (what for _, codes, what in _REFUSALS if error.status in codes)
-    return next(found, "") or next(by_status, "")
+    fitting = (r for r in _REFUSALS if isinstance(error, r[0]) or error.status in r[1])
+    return next((remedy for *_, remedy in fitting), "")
