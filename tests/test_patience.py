@@ -138,6 +138,13 @@ def test_a_limit_per_minute_is_neither_one_of_the_prompt_nor_of_the_account(
     assert len(set(lm.engine.prompts)) == 1
 
 
+def test_a_prompt_that_a_filter_refuses_ends_no_run() -> None:
+    refused = lm15.AuthError("The model requires moderation. Your input was flagged.", status=403)
+    with pytest.raises(dspy.LMAuthError) as raised:
+        ask(scripted_lm([refused] * 9))
+    assert not is_transient(raised.value)
+
+
 @pytest.mark.parametrize(
     ("kind", "remedy"),
     [("401", "API key"), ("404", "model's name"), ("quota", "money and quota")],

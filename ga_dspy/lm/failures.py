@@ -32,6 +32,11 @@ _REFUSALS = (
 _NO_KEY = re.compile(r"no API key found.*?\b([A-Z][A-Z0-9_]*_KEY)\b", re.DOTALL)
 # Gemini says the same of a quota per minute, and then when to try again.
 _NO_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota(?!.*retry in)", re.DOTALL)
+_FLAGGED = re.compile(
+    r"moderation|prompt injection|content.(policy|filter)|(input|prompt|request) (was )?flagged",
+    re.IGNORECASE,
+)
+"""What OpenRouter says with a 403 of one prompt that a filter refuses."""
 _TOO_LONG = re.compile(
     r"context.{0,9}(length|window|size)|reduce the length|(prompt|input).{0,30} too long"
     r"|maximum.{0,20}tokens|too many (input )?tokens|maximum model length"
@@ -113,7 +118,7 @@ def _number(text: str) -> int:
 
 def refusal_remedy(error: BaseException) -> str:
     """Return what to do about an error that every call will meet; empty for another one."""
-    if not isinstance(error, dspy.LMError) or too_long(error):
+    if not isinstance(error, dspy.LMError) or too_long(error) or _FLAGGED.search(str(error)):
         return ""
     if key := _NO_KEY.search(error.message or str(error)):
         return f"set {key[1]} in the environment or in .env, or name another LM with --lm"
