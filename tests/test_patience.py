@@ -249,6 +249,11 @@ def test_an_outage_longer_than_the_patience_ends_the_run(clock: Any) -> None:
     assert "start the same again" in str(found[0])
 
 
+def test_a_pause_that_a_server_asks_for_is_no_outage() -> None:
+    slow = lm15.RateLimitError("slow down", status=429, retry_after=45.0)
+    assert ask(scripted_lm([RESET] * 5 + [slow, ANSWER, ANSWER]), outage=30).answer == "Montana"
+
+
 def test_an_endpoint_that_was_given_up_is_tried_by_the_next_call(clock: Any) -> None:
     down = Down(clock, clock.now + 600)
     ask_in_threads(down.lm, outage=10)

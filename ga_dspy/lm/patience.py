@@ -112,6 +112,9 @@ class Breaker:
 
     Args:
         name: The endpoint's, in messages.
+
+    Attributes:
+        prober: The call that is to send a probe; None for none.
     """
 
     def __init__(self, name: str) -> None:
@@ -126,21 +129,21 @@ class Breaker:
                 down = format_duration(time.monotonic() - self._since)
                 _log.warning("%s answers again after %s: going on", self.name, down)
             self._failures, self._pause = 0, _POLL
-            self._since = self._next = 0.0
+            self._since = self._next = self._hint = 0.0
             self._open = self._said = False
-            self._prober: Call | None = None
+            self.prober: Call | None = None
 
     def failed(self, caller: Call, error: BaseException, patience: Patience, hint: float) -> bool:
         """Note a transient failure; return whether the breaker is open."""
         with self._lock:
             now = time.monotonic()
             self._since = self._since or now
-            self._error, self._failures = error, self._failures + 1
+            self._error, self._failures, self._hint = error, self._failures + 1, hint
             if not self._open:
                 self._open = self._failures >= _OPENS_AT
                 self._next = now + max(_POLL, hint)
-            elif self._prober is caller:
-                self._prober, self._pause = None, min(2 * self._pause, _LONGEST_PAUSE)
+            elif self.prober is caller:
+                self.prober, self._pause = None, min(2 * self._pause, _LONGEST_PAUSE)
                 self._next = now + max(_jittered(self._pause), hint)
                 if not self._said and now - self._since < patience.outage:
                     self._said = True
@@ -157,7 +160,7 @@ class Breaker:
     def release(self, caller: Call) -> None:
         """Let another call try the endpoint, if it was this one's turn."""
         with self._lock:
-            self._prober = None if self._prober is caller else self._prober
+            self.prober = None if self.prober is caller else self.prober
 
     def pause(self, caller: Call, patience: Patience) -> float:
         """Return the seconds to wait; 0 if the endpoint is up, or this call is to try it.
@@ -169,10 +172,11 @@ class Breaker:
             now = time.monotonic()
             if not self._open:
                 return 0.0
-            if self._prober is None and now >= self._next:
-                self._prober = caller
+            if self.prober is None and now >= self._next:
+                self.prober = caller
                 return 0.0
-            if now - self._since < patience.outage:
+            # A pause that the server asks for, at a rate limit, is no outage.
+            if now - self._since < patience.outage + self._hint:
                 return _jittered(_POLL)
             self._next = min(self._next, now)  # whoever asks next may try at once
             found = f"{self._outage(now)} ({_told(self._error)})"
@@ -189,10 +193,6 @@ class Breaker:
                 remedy="see that it is up, then start the same again: what was finished is kept "
                 "(more patience: --patience 2h, or ga_dspy.patient(outage=7200))",
             ) from self._error
-
-    def is_probed_by(self, caller: Call) -> bool:
-        """Return whether this call is to send a probe first."""
-        return self._prober is caller
 
 
 def _jittered(seconds: float) -> float:
@@ -277,7 +277,7 @@ class Call:
             if self.meter is not None:
                 self.meter.waited += pause
             raise _Again(pause)
-        is_probe = self.breaker.is_probed_by(self)
+        is_probe = self.breaker.prober is self
         try:
             with dspy.context(**_UNHEARD) if is_probe else nullcontext():
                 yield _PROBE if is_probe else request
@@ -317,10 +317,8 @@ class Call:
     def _explained(self, error: Exception) -> Exception:
         """Return the error; where no answer came in time, one that says what to do about it."""
         seconds = self.lm.kwargs.get("timeout")
-        is_gateway_s = any(
-            getattr(cause, "status", None) == 504 for cause in failures.causes(error)
-        )
-        if not failures.is_timeout(error) or is_gateway_s or not isinstance(seconds, int | float):
+        of_gateway = any(getattr(cause, "status", None) == 504 for cause in failures.causes(error))
+        if not failures.is_timeout(error) or of_gateway or not isinstance(seconds, int | float):
             return error
         late: Exception = dspy.LMTimeoutError(
             f"No answer within --timeout {seconds:g} s: raise it, or cap replies with "
