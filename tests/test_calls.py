@@ -102,10 +102,17 @@ def test_a_good_reply_costs_one_call() -> None:
         "<verdict>answered</verdict>\n<cited>1</cited>\n<answer>Montana</answer>",
         "[[ ## verdict ## ]]\n`answered`.\n[[ ## cited ## ]]\n1\n[[ ## answer ## ]]\nMontana",
         "[[ ## verdict ## ]]\nanswered\n[[ ## cited ## ]]\n1\n[[ ## answer ## ]]\n**Montana**",
+        "**[[ ## verdict ## ]]**\nanswered\n**[[ ## answer ## ]]**\nMontana\n**[[ ## cited ## ]]**",
+        "- [[ ## verdict ## ]]\nanswered\n- [[ ## answer ## ]]: Montana\n- [[ ## cited ## ]]\n1",
+        "[[ ## verdict ## ]]\nanswered\n### [[ ## answer ## ]]\nMontana\n### [[ ## completed ## ]]",
+        "[[ ## verdict ## ]]\nanswered\n[[ ## answer ## ]]\nMontana\n[[ ## cited by ## ]]\n1",
+        "[[ ## verdict ## ]]\nanswered\n[[ ## answer ## ]]\nMontana<|im_end|>\n<|im_start|>user",
+        "verdict：answered\ncited：1\nanswer：Montana",
+        '{"name": "f", "arguments": {"verdict": "answered", "cited": 1, "answer": "Montana"}}',
     ],
 )
 def test_a_reply_in_another_form_is_mended_without_another_call(raw: str) -> None:
-    reply, meter, _ = run(raw)
+    reply, meter, _ = run(raw, required=("verdict", "answer"))
     assert (reply.verdict, reply.answer, meter.calls) == ("answered", "Montana", 1)
 
 

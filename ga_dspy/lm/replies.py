@@ -58,12 +58,13 @@ def read_reply(
     outputs = signature.output_fields
     if not outputs.keys() >= set(required or ()):
         return None
-    texts = _find(field_names(signature).outputs, reply).texts
+    found = _find(field_names(signature).outputs, reply).texts
+    texts = {name: text for name, text in found.items() if not is_echo(text, outputs[name])}
     needed = {n for n, f in outputs.items() if f.is_required()} if required is None else required
     values: dict[str, Any] = {}
     for name, field in outputs.items():
         try:
-            values[name] = _as_type(_unless_echo(texts[name], field), field.annotation)
+            values[name] = _as_type(texts[name], field.annotation)
         except (KeyError, ValueError):
             if name in needed:
                 return None
@@ -71,8 +72,8 @@ def read_reply(
     return values
 
 
-def is_echo(text: str, field: Any) -> bool:
-    """Return whether a text repeats its field's description, as small models do.
+def is_echo(text: Any, field: Any) -> bool:
+    """Return whether a value is a text that repeats its field's description, as small models do.
 
     It does where all its words are those with which the description begins, three at least, or
     where it is a row of dots.
@@ -81,6 +82,8 @@ def is_echo(text: str, field: Any) -> bool:
     >>> is_echo("The answer alone.", answer), is_echo("...", answer), is_echo("The Answer", answer)
     (True, True, False)
     """
+    if not isinstance(text, str):
+        return False
     said = re.findall(r"\w+", text.casefold())
     described = (field.json_schema_extra or {}).get("desc") or ""
     asked = re.findall(r"\w+", described.casefold())
@@ -88,12 +91,6 @@ def is_echo(text: str, field: Any) -> bool:
 
 
 _DOTS = ("...", "…")
-
-
-def _unless_echo(value: Any, field: Any) -> Any:
-    if isinstance(value, str) and is_echo(value, field):
-        raise ValueError(f"{value!r} repeats the description of its field")
-    return value
 
 
 def holds_whole(signature: type[dspy.Signature], reply: str, required: Collection[str]) -> bool:
@@ -221,13 +218,17 @@ class _Found(NamedTuple):
     closed: bool = False
 
 
-_COMPLETED = re.compile(r"\[\[\s*##\s*completed\b", re.IGNORECASE)
+_BULLET = r"(?:(?:[-*•>]|\d{1,2}[.)]|#{1,6})[ \t]+|#{1,6})?"
+_OPENING = rf"(?:^[ \t]*{_BULLET})?[*_`]{{0,3}}\[\[\s*##\s*"
+_COMPLETED = re.compile(rf"{_OPENING}completed\b", _FLAGS)
+# What servers with a wrong chat template leave behind a reply, and a turn that they made up.
+_END = re.compile(r"<\|(?:im_end|eot_id|endoftext|end_of_text)\|>|</s>|<end_of_turn>")
 _RUN = re.compile(r"(.{1,8}?)\1{99,}", re.DOTALL)
 _FENCE = re.compile(r"```[\w-]*[ \t]*\n")
 
 
 def _find(names: tuple[str, ...], reply: str) -> _Found:
-    reply = _without_thoughts(reply.replace("\r\n", "\n"), names)
+    reply = _END.split(_without_thoughts(reply.replace("\r\n", "\n"), names), maxsplit=1)[0]
     marks, tags, lines = patterns(names)
     first = marks.search(reply)
     if first is None and (found := _in_json(names, reply)):
@@ -262,12 +263,11 @@ def patterns(names: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     """Return patterns for markers, tags, and headings or lines with a colon, strongest first."""
     either = spellings(names)
     before, after = r"[*_`\"'\[]{0,4}(?:final )?", r"[*_`\"'\]]{0,4}"
-    bullet = r"(?:(?:[-*•>]|\d{1,2}[.)]|#{1,6})[ \t]+|#{1,6})?"
-    line = rf"{bullet}{before}({either}){after}[ \t]*:[*_`]{{0,3}}"
+    line = rf"{_BULLET}{before}({either}){after}[ \t]*[:：][*_`]{{0,3}}"
     heading = rf"(?:#{{1,6}}[ \t]*|[*_]{{2,3}}|\[{{1,2}})(?:final )?({either})[*_\]]{{0,3}}[ \t]*$"
     label = rf"\[({either})\]"
     return (
-        re.compile(r"\[\[\s*##\s*(\w+)\s*##\s*\]\]", _FLAGS),
+        re.compile(rf"{_OPENING}([\w -]*\w)\s*##\s*\]\](?:[*_`]{{1,3}}(?!\S)|:)?", _FLAGS),
         re.compile(rf"<({either})>", _FLAGS),
         re.compile(rf"^[ \t]*(?:{line}|{heading}|{label})", _FLAGS),
     )
@@ -291,7 +291,7 @@ def _body(name: str, text: str) -> str:
     if text.endswith("\n```") and (opening or text.count("```") % 2):
         text = text[: -len("```")]  # of a fence around this section, or around the whole reply
     text = text[opening.end() :] if opening else text
-    return re.sub(rf"\A[*_`]*{name}[*_`]*:[*_`]*\s*", "", text.strip(), flags=re.IGNORECASE)
+    return re.sub(rf"\A[*_`]*{name}[*_`]*[:：][*_`]*\s*", "", text.strip(), flags=re.IGNORECASE)
 
 
 def _in_json(names: tuple[str, ...], reply: str) -> _Found | None:
@@ -311,8 +311,9 @@ def _in_json(names: tuple[str, ...], reply: str) -> _Found | None:
             return None
     found: dict[str, Any] = {}
     for item in value if isinstance(value, list) else [value]:
+        # A wrapper may hold them, such as a call of a tool.
         inner = list(item.values()) if isinstance(item, dict) else []
-        for held in [item, *inner] if len(inner) == 1 else [item]:
+        for held in [item, *inner] if len(inner) == 1 else [*inner, item]:
             if isinstance(held, dict):
                 known = {_name(str(key), names): held[key] for key in held}
                 found |= {name: known[name] for name in names if name in known}

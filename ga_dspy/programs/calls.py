@@ -379,7 +379,7 @@ def _checked(
         said = replies.read_reply(signature, reply, required)
     values = {**prediction, **(said or {})}
     for name, about in signature.output_fields.items() if signature is not None else ():
-        if isinstance(values.get(name), str) and replies.is_echo(values[name], about):
+        if replies.is_echo(values.get(name), about):
             values[name] = None if name in needed else ""
     if said is None or any(values[name] is None for name in needed):
         remove_from_trace(prediction)
