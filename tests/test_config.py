@@ -340,6 +340,16 @@ def test_from_config_reads_the_file_that_it_is_given(
         ga_dspy.from_config("missing.toml")
 
 
+def test_a_schema_is_looked_for_beside_the_file(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = here('index = "my-index"\n[settings]\nschema = "schema.json"\n')
+    (root / "schema.json").write_text('{"entities": {"place": ""}}')
+    monkeypatch.chdir(tmp_path)
+    program = ga_dspy.from_config(root / "ga-dspy.toml")
+    assert program.settings()["schema"]["entities"] == {"place": ""}
+
+
 def test_the_name_of_a_source_goes_with_its_value(here: Here) -> None:
     here('index = "my-index"')
     assert read_config(find_config()) == {"index": Setting(Path("my-index"), "ga-dspy.toml")}

@@ -122,10 +122,11 @@ def read_config(path: Path | None, given: Collection[str] = ()) -> dict[str, Set
         except (OSError, ValueError) as error:
             expected = "TOML, and .env beside it, in UTF-8"
             raise InputError(f"{relative(path)}: {error}", expected=expected) from error
-        for name in _PATHS:
-            value = of_file.get(name)
+        own = of_file.get("settings")
+        for table, name in [*((of_file, each) for each in _PATHS), (own, "schema")]:
+            value = table.get(name) if isinstance(table, dict) else None
             if isinstance(value, str) and ":/" not in value:  # models:/NAME is no path
-                of_file[name] = str(relative(path.absolute().parent / Path(value).expanduser()))
+                table[name] = str(relative(path.absolute().parent / Path(value).expanduser()))
     variables = {name: os.environ.get(f"GA_DSPY_{name.upper()}") for name in _NAMES}
     found = dict.fromkeys(given, Setting(None, _COMMAND_LINE))
     _add(found, {name: text for name, text in variables.items() if text}, "environment")
