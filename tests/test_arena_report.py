@@ -377,6 +377,12 @@ def test_the_files_of_a_report_are_the_same_bytes_every_time(
     assert set(first) == {"report.md", "protocol.json", *tables, *images}
 
 
+def test_groups_whose_headings_are_longer_than_a_file_name_have_figures(tmp_path: Path) -> None:
+    others = [made("ircot", corpus=letter * 64, retriever=letter * 90) for letter in "abc"]
+    written(arrange(others), tmp_path)
+    assert len([*(tmp_path / "figures").glob("f1-by-method-*.png")]) == 3
+
+
 def test_a_table_of_an_earlier_report_does_not_stay_behind(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir(parents=True)
     (tmp_path / "tables" / "failures.csv").write_text("old")

@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -290,6 +291,7 @@ def failure_table(runs: Iterable[Run]) -> DataFrame:
 _LEFT_OUT = ("graph-rag-passages", "graph-rag-facts", "graph-rag-graph", "graph-rag-global")
 """GraphRAG's ablations, and its mode that reads every summary at a cost beyond the axis."""
 
+_LONGEST_NAME = 70  # characters of a file's name, which may have 255 bytes
 _BY_PART = {
     "hops": "F1 by hops, the passages that a question needs",
     "steps": "F1 by steps that a question took",
@@ -342,6 +344,8 @@ def draw_figures(runs: DataFrame, parts: DataFrame, out: Path) -> list[Drawn]:
                 above = heading if "" in panels else ""
                 figure = plot_scores(panels, title, about, above, list(table["Method"]))
             name = re.sub(r"[^\w.]+", "-", f"{stem} {group}".lower()).strip("-")
+            if len(name) > _LONGEST_NAME:
+                name = f"{name[:_LONGEST_NAME]}-{sha256(group.encode()).hexdigest()[:8]}"
             path = out / "figures" / f"{name}.png"
             save_plot(figure, path)
             drawn.append(Drawn(group, title, path, _alt(title, panels)))
