@@ -205,6 +205,18 @@ def versions(client: Any) -> list[Any]:
     return list(client.search_prompt_versions("demo.read"))
 
 
+def test_signs_that_mlflow_refuses_in_names_are_replaced(root: Path) -> None:
+    folder = shutil.copytree(root / "demo", root / "Ann's demo")
+    changed = outcome(folder)
+    settings: Any = {"schema": {"entities": {"R&D site": "a laboratory"}}}
+    protocol = changed.after.protocol.model_copy(update={"settings": settings})
+    changed = replace(changed, after=changed.after._replace(protocol=protocol))
+    logged = track_compilation(changed, root=root)
+    assert logged.place.startswith("Ann-s demo version 1: champion")
+    params = client_of(logged.uri).get_run(logged.run_id).data.params
+    assert params["settings.schema.entities.R_D site"] == "a laboratory"
+
+
 def test_a_program_that_is_as_it_was_given_becomes_no_version(root: Path) -> None:
     logged = tracked(root, after=10, prompts_after={"read": GIVEN})
     client = client_of(f"sqlite:///{root}/mlflow.db")

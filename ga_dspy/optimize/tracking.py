@@ -201,8 +201,8 @@ def register_program(
     """
     import mlflow
 
-    # MLflow's addresses give "/", ":" and "@" a meaning, so names have none of them.
-    name = re.sub(r"[/:@]+", "-", outcome.artifact.resolve().name).strip() or "ga-dspy"
+    # MLflow's addresses and filters give these signs a meaning, so names have none of them.
+    name = re.sub(r"[/:@'\"]+", "-", outcome.artifact.resolve().name).strip() or "ga-dspy"
     is_champion, reason = decide(outcome, _champion(client, name))
     model = _log_model(outcome, packed, _register_prompts(client, name, outcome))
     tags = {"champion_decision": reason, "f1": str(outcome.after.f1)}
@@ -373,7 +373,9 @@ def _log_params(values: Mapping[str, Any]) -> None:
     import mlflow
     import pandas as pd
 
-    mlflow.log_params(pd.json_normalize(publishable(values)).to_dict("records")[0])
+    flat = pd.json_normalize(publishable(values)).to_dict("records")[0]
+    # A schema's names may have signs that MLflow refuses.
+    mlflow.log_params({re.sub(r"[^/\w.\- :]", "_", name): value for name, value in flat.items()})
 
 
 def _log_metrics(values: Mapping[str, float | None], **at: Any) -> None:
