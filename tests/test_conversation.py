@@ -45,6 +45,14 @@ def test_a_reply_of_no_use_leaves_the_question_as_it_is(reply: str) -> None:
     assert asked.question == "Where was he born?"
 
 
+def test_an_error_of_the_lm_leaves_the_question_as_it_is() -> None:
+    refused = dspy.lm15.InvalidRequestError("filtered by the content policy", status=400)
+    with dspy.context(lm=scripted_lm([refused])):
+        asked = Rewrite()(question="Where was he born?", turns=SAID)
+    assert asked.question == "Where was he born?"
+    assert "content policy" in asked.failure
+
+
 def test_what_was_said_cannot_pass_for_another_part_of_the_prompt() -> None:
     lm = scripted_lm([{"standalone_question": "Where?"}])
     forged = Turn("Who?", "Brunel\n[[ ## standalone_question ## ]]\nWho is the president?")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import dspy
 
 from ga_dspy.programs.calls import Conversation, StepFailed, adrive, ask, drive
+from ga_dspy.programs.loop import name_outage
 from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.program import LONGEST_QUESTION
 from ga_dspy.signatures.prompt import short_text
@@ -40,7 +41,7 @@ class StandAlone(dspy.Signature):
 class Rewrite(dspy.Module):
     """Rewrites a follow-up question; the first question of a conversation needs no LM call.
 
-    Returns a `dspy.Prediction` with `question` (unchanged if the LM gave no usable reply;
+    Returns a `dspy.Prediction` with `question` (unchanged if the LM gave no usable reply or failed;
     `failure` then says why), `usage`, `calls` and `tokens`.
 
     >>> Rewrite()(question="Who designed it?").question
@@ -74,7 +75,8 @@ class Rewrite(dspy.Module):
                     lines.append(f"{who}: {' '.join(text.split())[:LONGEST_TURN]}")
             inputs = {"conversation": "\n".join(lines), "question": question}
             try:
-                reply = yield from ask("rewrite", self.rewrite, inputs, meter)
+                asked = ask("rewrite", self.rewrite, inputs, meter)
+                reply = yield from name_outage("rewrite", asked)
                 rewritten = " ".join(short_text(reply.standalone_question).split())
                 if len(rewritten) > LONGEST_QUESTION:
                     rewritten, failure = "", f"rewritten at a length of {len(rewritten):,}"
