@@ -293,6 +293,13 @@ def test_questions_of_ones_own_need_a_question_and_an_answer(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
+def test_a_quote_that_is_never_closed_is_named_with_the_file(tmp_path: Path) -> None:
+    rows = "Where?,There\n" * 12_000
+    (tmp_path / "mine.csv").write_text(f'question,answer\n"Who?,Ann\n{rows}')
+    with pytest.raises(InputError, match="not valid CSV"):
+        load("qa", tmp_path / "mine.csv")
+
+
 def test_a_row_of_ones_own_without_an_answer_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("question,answer\nWho?,Ann\nWhen?,\n")
     with pytest.raises(InputError, match=r"row 2 \(no answer\)"):

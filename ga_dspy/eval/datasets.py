@@ -261,11 +261,11 @@ def _read_rows(path: Path) -> list[object]:
         raise _wrong_file(path, f"cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise _wrong_file(path, f"not UTF-8 text (byte {error.start})") from error
-    if path.suffix.lower() == ".csv":
-        records = csv.DictReader(io.StringIO(text))
-        return [{**row, "answers": (row.get("answers") or "").split("|")} for row in records]
     what, rows = "", list[object]()
     try:
+        if path.suffix.lower() == ".csv":
+            records = csv.DictReader(io.StringIO(text))
+            return [{**row, "answers": (row.get("answers") or "").split("|")} for row in records]
         if text.startswith("["):
             rows = json.loads(text)
         else:
@@ -273,6 +273,8 @@ def _read_rows(path: Path) -> list[object]:
             for number, line in enumerate(text.split("\n"), start=1):
                 what = f"line {number} is "
                 rows += [json.loads(line)] if line.strip() else []
+    except csv.Error as error:
+        raise _wrong_file(path, f"not valid CSV ({error})") from error
     except (ValueError, RecursionError) as error:
         raise _wrong_file(path, f"{what}not valid JSON ({error})") from error
     if not rows:
