@@ -26,11 +26,11 @@ from rich.text import Text
 from ga_dspy.errors import InputError
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.programs import Event, EvidenceLink, Step, Usage, watching
+from ga_dspy.programs.prediction import SUPPORT
 from ga_dspy.text import visible
 
 MAX_LINES = 8
 _FIRST = 10
-_SUPPORT = {"chained": "a chain of stated links", "quoted": "quoted in a passage"}
 EXTRACTIVE_NOTE = (
     "Answered by the embedded extractive LM: a floor for first runs and tests, not a substitute "
     "for an LLM. Choose yours with --lm."
@@ -189,7 +189,7 @@ def show_answer(
     if prediction.evidence:
         parts.append(Text("\nEvidence", style="dim"))
         parts += [_link(number, link) for number, link in enumerate(prediction.evidence, 1)]
-    support = f"{prediction.verdict}; {_SUPPORT.get(prediction.supported, 'unsupported')}"
+    support = f"{prediction.verdict}; {SUPPORT.get(prediction.supported, 'unsupported')}"
     if prediction.steps and prediction.steps[-1].judgement == "insufficient":
         support += "; the evidence was judged insufficient"
     console.print(

@@ -191,18 +191,18 @@ def as_json(prediction: dspy.Prediction) -> dict[str, Any]:
     return record
 
 
+SUPPORT = {"chained": "a chain of stated links", "quoted": "quoted in a passage"}
+"""How an answer is supported, in words."""
+
+
 def observation(prediction: dspy.Prediction) -> str:
     """Return what an agent sees of an answer: the answer, its support, the numbered evidence."""
     shown = prediction.answer or "(no answer)"
     if not prediction.answer and prediction.guess:
         shown = f"(no supported answer; a guess: {prediction.guess})"
-    support = {
-        "chained": "a chain of stated links",
-        "quoted": "quoted in a passage",
-        None: "not supported by a passage",
-    }
+    support = SUPPORT.get(prediction.supported, "not supported by a passage")
     lines = [f"{n}. {link}" for n, link in enumerate(prediction.evidence, 1)]
-    return "\n".join([shown, f"[{support[prediction.supported]}]", *lines])
+    return "\n".join([shown, f"[{support}]", *lines])
 
 
 ANSWER_FIELDS = ("answer", "verdict", "cited")
