@@ -27,9 +27,8 @@ import dspy
 from dspy.utils import BaseCallback
 
 from ga_dspy.errors import InputError, RunAborted, require
-from ga_dspy.lm.budget import BudgetExceeded
 from ga_dspy.lm.patience import METER, PATIENCE
-from ga_dspy.lm.store import recorded
+from ga_dspy.lm.store import BudgetExceeded, recorded
 from ga_dspy.lm.wrapper import LMWrapper, Replayed, unwrapped
 from ga_dspy.storage import parallel
 

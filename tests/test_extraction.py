@@ -25,7 +25,7 @@ from ga_dspy.graphrag import (
 from ga_dspy.graphrag.build import extractor_of
 from ga_dspy.graphrag.extraction import Extraction, FinishedSteps
 from ga_dspy.grounding import ground
-from ga_dspy.lm.budget import Caps
+from ga_dspy.lm.store import Caps
 from ga_dspy.programs.calls import StepFailed
 from ga_dspy.signatures.examples import extraction_example
 from ga_dspy.signatures.graphrag import ExtractFacts, glean_signature

@@ -17,7 +17,7 @@ from ga_dspy.cli.choices import choose_lms
 from ga_dspy.cli.compile import Lines, compile_program, read_questions
 from ga_dspy.cli.console import Console, show_progress
 from ga_dspy.errors import InputError
-from ga_dspy.lm.budget import Spent
+from ga_dspy.lm.store import Spent
 from ga_dspy.optimize import Candidate, Caps, Estimate, Outcome
 from ga_dspy.optimize.compilation import check_sets
 from ga_dspy.optimize.tracking import Tracked

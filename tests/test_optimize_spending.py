@@ -22,8 +22,7 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.dummies import DummyLM
 
 from ga_dspy.errors import InputError
-from ga_dspy.lm.budget import BudgetExceeded, Caps, Spent
-from ga_dspy.lm.store import CallStore, Gate
+from ga_dspy.lm.store import BudgetExceeded, CallStore, Caps, Gate, Spent
 from ga_dspy.lm.wrapper import LMWrapper, wrap_for_gate, wrap_for_work
 from ga_dspy.programs import VanillaRAG
 from ga_dspy.testing import CutOff, scripted_lm

@@ -16,7 +16,7 @@ import pytest
 from ga_dspy import GraphAnchor
 from ga_dspy.artifact import save
 from ga_dspy.eval import Protocol, Report, Result
-from ga_dspy.lm.budget import Spent
+from ga_dspy.lm.store import Spent
 from ga_dspy.optimize.demos import Prompt
 from ga_dspy.optimize.mlflow_store import TrackingFailed
 from ga_dspy.optimize.tracking import Tracked, decide, track_compilation

@@ -21,8 +21,8 @@ from ga_dspy.cli.choices import BatchOptions, LMs
 from ga_dspy.cli.console import Advance, Console, number, show_progress
 from ga_dspy.errors import InputError, install, need_package
 from ga_dspy.eval import load
-from ga_dspy.lm.budget import NOTHING, Spent
 from ga_dspy.lm.endpoints import EMBEDDED
+from ga_dspy.lm.store import NOTHING, Spent
 from ga_dspy.optimize import RECIPES, Candidate, Caps, Estimate, Outcome, compile, recipe
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.settings import read_pairs

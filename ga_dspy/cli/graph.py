@@ -30,8 +30,8 @@ from ga_dspy.graphrag.linking import fact_text
 from ga_dspy.graphrag.records import FIELDS, Conditions, relation_key, split_conditions
 from ga_dspy.graphrag.stored import SUMMARIES, GraphManifest, manifest_to_change, read_manifest
 from ga_dspy.graphrag.walk import central_nodes, find_named, paths_between
-from ga_dspy.lm.budget import Caps
 from ga_dspy.lm.endpoints import EMBEDDED
+from ga_dspy.lm.store import Caps
 from ga_dspy.programs.settings import read_pairs
 from ga_dspy.retrieval import Index
 from ga_dspy.storage import read_as, write_whole

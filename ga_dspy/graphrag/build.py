@@ -46,8 +46,7 @@ from ga_dspy.graphrag.stored import (
     read_manifest,
 )
 from ga_dspy.lm.adapters import PlainAdapter
-from ga_dspy.lm.budget import BudgetExceeded, Caps
-from ga_dspy.lm.store import CallStore, Gate
+from ga_dspy.lm.store import BudgetExceeded, CallStore, Caps, Gate
 from ga_dspy.lm.wrapper import wrap_for_work
 from ga_dspy.passage import Passage
 from ga_dspy.programs.meter import prompt_tokens

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ga_dspy.lm.budget import Caps as Caps
+from ga_dspy.lm.store import Caps as Caps
 from ga_dspy.optimize.compilation import compile as compile
 from ga_dspy.optimize.metric import AnswerMetric as AnswerMetric
 from ga_dspy.optimize.recipes import RECIPES as RECIPES

@@ -28,8 +28,7 @@ from ga_dspy.eval.plots import plot_costs, save_plot
 from ga_dspy.eval.protocol import questions_digest
 from ga_dspy.eval.report import JOURNAL
 from ga_dspy.eval.result import Result, RunJournal
-from ga_dspy.lm.budget import BudgetExceeded, Caps, Spent
-from ga_dspy.lm.store import CallStore, Gate
+from ga_dspy.lm.store import BudgetExceeded, CallStore, Caps, Gate, Spent
 from ga_dspy.optimize import recipes
 from ga_dspy.optimize.demos import prompts, sanitise
 from ga_dspy.optimize.metric import DEMO_THRESHOLD, AnswerMetric

@@ -19,10 +19,9 @@ import pydantic
 from pydantic import NonNegativeInt, PositiveInt
 
 from ga_dspy.errors import InputError, need_package, unknown
-from ga_dspy.lm.budget import NOTHING, Caps, Spent
 from ga_dspy.lm.dspy_private import model_info, rate
 from ga_dspy.lm.endpoints import EMBEDDED
-from ga_dspy.lm.store import Gate
+from ga_dspy.lm.store import NOTHING, Caps, Gate, Spent
 from ga_dspy.lm.wrapper import StepLMs, wrap_for_gate
 from ga_dspy.optimize.demos import labelled, shortened
 from ga_dspy.optimize.metric import DEMO_THRESHOLD, AnswerMetric

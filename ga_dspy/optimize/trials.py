@@ -18,8 +18,7 @@ from dspy.utils import BaseCallback
 from ga_dspy.eval import Report, paired_test
 from ga_dspy.eval.plots import Point
 from ga_dspy.eval.protocol import fingerprint
-from ga_dspy.lm.budget import Spent
-from ga_dspy.lm.store import CallStore
+from ga_dspy.lm.store import CallStore, Spent
 from ga_dspy.optimize.demos import Prompt, prompts
 from ga_dspy.programs import MultiHopProgram
 
