@@ -167,6 +167,17 @@ def test_no_key_in_use_is_logged(
     assert "k3y" not in log.path.read_text() and len(lines(log)) == 1
 
 
+@pytest.mark.parametrize(
+    "secret", ['password: "hunter22"', "Authorization: Digest user=ann", "Set-Cookie: id=abc"]
+)
+def test_a_question_with_a_secret_is_a_line_without_it(
+    index: Index, log: GapLog, secret: str
+) -> None:
+    log.add(ask(VanillaRAG(index), f"Did Ida Lund set {secret}"))
+    assert secret.split()[-1] not in log.path.read_text()
+    assert (report_gaps(log.path).questions, report_gaps(log.path).unreadable) == (1, 0)
+
+
 def test_a_file_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(RunAborted, match=str(tmp_path)):
         GapLog(tmp_path)

@@ -77,11 +77,16 @@ class Gap(BaseModel):
         queries = [text for text in dict.fromkeys(tried) if text and text != asked.question]
         wanted = [step.next_query for step in steps if step.next_query] or queries or [""]
         return made(
-            question=asked.question[:_LONGEST],
-            names=tuple(_unknown_names(asked.question, prediction))[:_MOST],
-            queries=tuple(text[:_LONGEST] for text in queries[:_MOST]),
-            wanted=wanted[-1][:_LONGEST],
-        )  # fmt: skip
+            question=_logged(asked.question),
+            names=tuple(map(_logged, _unknown_names(asked.question, prediction)))[:_MOST],
+            queries=tuple(map(_logged, queries[:_MOST])),
+            wanted=_logged(wanted[-1]),
+        )
+
+
+def _logged(text: str) -> str:
+    """Return a text without secrets; a cut before that could leave half of one."""
+    return withheld(text)[:_LONGEST]
 
 
 def _unknown_names(question: str, prediction: dspy.Prediction) -> Iterator[str]:
@@ -122,7 +127,7 @@ class GapLog:
         """
         gap = Gap.of(prediction)
         if gap is not None:
-            self._append(withheld(gap.model_dump_json(exclude_defaults=True)) + "\n")
+            self._append(gap.model_dump_json(exclude_defaults=True) + "\n")
         return gap is not None
 
     def _append(self, line: str) -> None:
