@@ -174,6 +174,7 @@ def _secrets_among(
 ) -> frozenset[str]:
     """Return the given texts, the keys of an environment, and those in addresses of either."""
     found = {value for name, value in environment if _VARIABLE.search(name)} | given
+    found |= {part.strip() for value in found for part in value.split(",")}  # several keys
     every = " ".join([*found, *(value for _, value in environment)])
     for user, password in _LOGIN.findall(every):
         found |= {password, unquote(password), *([] if password else [user])}

@@ -302,6 +302,11 @@ def test_a_key_counts_from_the_moment_that_the_environment_has_it(
     assert ODD not in secrets_of()
 
 
+def test_each_of_several_keys_in_one_variable_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GA_DSPY_API_KEY", f"{ODD}-one, {ODD}-two")
+    assert withheld(f"{ODD}-two, then {ODD}-one") == "(withheld), then (withheld)"
+
+
 def test_a_key_is_taken_out_of_json_and_leaves_it_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODD_API_KEY", ODD)
     text = json.dumps({"error": f"it was {ODD}!"})
