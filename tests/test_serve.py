@@ -21,6 +21,7 @@ import httpx
 import openai
 import pytest
 from endpoint import Behaviour, Endpoint, Outage
+from fastapi import FastAPI
 from hypothesis import HealthCheck, Phase, given, settings
 from openai.types.chat import ChatCompletionMessageParam
 
@@ -349,6 +350,15 @@ def test_a_key_may_have_any_letters(index: ga_dspy.Index) -> None:
     key = "schlüssel-für-den-test".encode()
     with asked(index, keys=[key]) as client:
         assert client.get("/metrics", headers={b"X-API-Key": key}).status_code == 200
+
+
+def test_an_app_that_is_mounted_in_another_needs_a_key_for_the_same(index: ga_dspy.Index) -> None:
+    with dspy.context(lm=ga_dspy.extractive_lm()):
+        outer = FastAPI()
+        outer.mount("/qa", make_app(Service(ga_dspy.GraphAnchor(index)), keys=[KEY.encode()]))
+    with serving(outer) as url:
+        free = [httpx.get(f"{url}/qa{path}").status_code for path in ("/", "/healthz", "/readyz")]
+        assert free == [200] * 3 and httpx.get(f"{url}/qa/about").status_code == 401
 
 
 def test_a_page_of_a_stranger_cannot_ask_in_a_visitors_name(client: httpx.Client) -> None:

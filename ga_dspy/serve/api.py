@@ -223,7 +223,7 @@ class Guard:
             self._going -= 1
 
     def _refusal(self, scope: Scope, headers: Mapping[str, str]) -> JSONResponse | None:
-        limits, path = self.limits, scope["path"]
+        limits, path = self.limits, _path(scope)
         if not (self.keys or self.is_open or _OWN.fullmatch(headers.get("host", ""))):
             return problem(403, "the host is not this machine, and the server has no API key")
         caller = find_key(self.keys, _sent_key(headers))
@@ -244,8 +244,7 @@ class Guard:
         return None
 
     def _longest_body(self, scope: Scope) -> int:
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        is_upload = scope.get("method") == "POST" and path == "/documents"
+        is_upload = scope.get("method") == "POST" and _path(scope) == "/documents"
         return self.limits.upload if is_upload else self.limits.body
 
     def _too_long(self, scope: Scope) -> str:
@@ -263,6 +262,11 @@ class Guard:
         if len(self._by_address) > _MOST_ADDRESSES:
             del self._by_address[next(iter(self._by_address))]
         return 60 - second if 0 < self.limits.per_minute < counts[name] else 0
+
+
+def _path(scope: Scope) -> str:
+    """Return the path within the app, which may be mounted in another."""
+    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
 
 
 def _sent_key(headers: Mapping[str, str]) -> bytes:
