@@ -19,7 +19,9 @@ from mcp.types import TextContent
 from test_serve import KEY, serving
 
 import ga_dspy
+from ga_dspy.cli.serve import ServerOptions, mcp
 from ga_dspy.demo import DEMO_QUESTION, corpus
+from ga_dspy.errors import InputError
 from ga_dspy.serve import Limits, Service
 from ga_dspy.serve.agents import make_http_app, make_mcp
 
@@ -87,6 +89,12 @@ def test_a_session_over_stdin_asks_and_searches(folder: Path) -> None:
         env={name: value for name, value in os.environ.items() if name != "GA_DSPY_API_KEY"},
     )
     talk(command, whole_session)
+
+
+def test_keys_that_nobody_could_send_are_an_error(tmp_path: Path) -> None:
+    asking: Any = None
+    with pytest.raises(InputError, match="--keys without --http"):
+        mcp(asking, ServerOptions(keys=tmp_path / "keys.toml"))
 
 
 @contextmanager

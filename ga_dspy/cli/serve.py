@@ -169,6 +169,8 @@ def mcp(
     Examples:
         ga-dspy mcp --index my-index --lm openai/gpt-4.1-mini
     """
+    if options.keys and http is None:
+        raise InputError("--keys without --http", remedy="add --http PORT: stdin takes no key")
     with _service(asking, options) as (keys, service):
         from ga_dspy.serve.agents import make_http_app, make_mcp
 
