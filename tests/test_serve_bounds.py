@@ -179,6 +179,28 @@ def test_conditions_that_would_cost_much_are_refused_at_once(
             assert time.monotonic() - begun < 2
 
 
+@pytest.mark.parametrize(("path", "sought"), [("/search", "query"), ("/ask", "question")])
+def test_others_are_answered_while_a_condition_restricts_a_graph(
+    path: str, sought: str, index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_restricting, may_end = threading.Event(), threading.Event()
+
+    def only(self: ga_dspy.Index, where: Any) -> ga_dspy.Index:
+        is_restricting.set()
+        assert may_end.wait(30)
+        return self
+
+    monkeypatch.setattr(ga_dspy.Index, "only", only)
+    with asked(index) as client:
+        sent = {sought: "x", "where": {"a": 1}}
+        first = threading.Thread(target=client.post, args=(path,), kwargs={"json": sent})
+        first.start()
+        assert is_restricting.wait(30)
+        assert client.get("/healthz", timeout=20).is_success
+        may_end.set()
+        first.join()
+
+
 def test_a_stream_that_is_not_read_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga_dspy.serve.listen._GRACE", 0.5)
     with unread(Limits(deadline=2.0)) as server:

@@ -192,12 +192,10 @@ class Service:
 
         Raises:
             Busy: Too many questions are in progress.
-            InputError: A condition is malformed, or the retriever does not support conditions.
         """
         if len(self._tasks) >= self.limits.at_once:
             raise Busy(len(self._tasks), "questions")
         program = self.program_for(caller)
-        program = program if where is None else program.only(where)
         loop, id, begun = asyncio.get_running_loop(), uuid.uuid4().hex, time.monotonic()
         queue = asyncio.Queue[Event | None]()
 
@@ -215,7 +213,7 @@ class Service:
             queue.put_nowait(None)
 
         key = (caller.scope, id)
-        answering = self._answer(key, program, replace_invalid(question), turns, put)
+        answering = self._answer(key, program, replace_invalid(question), where, turns, put)
         task = loop.create_task(answering, context=self._context.copy())
         self._tasks.add(task)
         task.add_done_callback(count)
@@ -233,16 +231,12 @@ class Service:
         """
         if self._searching >= self.limits.at_once:
             raise Busy(self._searching, "searches")
-        corpus = self.program_for(caller).retriever
-        corpus = corpus if where is None else corpus.only(where)
         self._searching += 1
         try:
             async with asyncio.timeout(self.limits.deadline):
-                context = self._context.copy()
-                found: list[Passage] = await asyncio.create_task(
-                    corpus.acall(query, k), context=context
-                )
-                return found
+                corpus = await _narrowed(self.program_for(caller).retriever, where)
+                search = corpus.acall(query, k)
+                return list(await asyncio.create_task(search, context=self._context.copy()))
         finally:
             self._searching -= 1
 
@@ -330,10 +324,11 @@ class Service:
 
     async def _answer(
         self, key: tuple[str, str], program: MultiHopProgram, question: str,
-        turns: Sequence[Turn], listener: Listener,
+        where: Where | None, turns: Sequence[Turn], listener: Listener,
     ) -> dspy.Prediction:  # fmt: skip
         with watching(listener), run_id(key[1]):
             async with asyncio.timeout(self.limits.deadline):
+                program = await _narrowed(program, where)
                 whole = await self.rewrite.acall(question=question, turns=turns)
                 found = await program.acall(question=whole.question)
         if self.gaps is not None:
@@ -348,6 +343,11 @@ class Service:
         if len(self.records) > self.limits.records:
             del self.records[next(iter(self.records))]
         return found
+
+
+async def _narrowed(asked: Any, where: Where | None) -> Any:
+    """Return a program or a retriever under conditions; of a graph this may take seconds."""
+    return asked if where is None else await in_thread(asked.only, where)
 
 
 def make_examples(passages: Iterable[Passage]) -> list[str]:
