@@ -368,7 +368,8 @@ def test_each_tenant_gets_its_own_over_mcp(index: ga_dspy.Index) -> None:
 
 
 def test_a_key_reads_a_graph_with_its_labels() -> None:
-    passages = [ga_dspy.Passage(id="p", text="Red."), ga_dspy.Passage(id="q", text="Red too.")]
+    passages = [ga_dspy.Passage(id="p", text="Red.", metadata={"lang": "en"}),
+                ga_dspy.Passage(id="q", text="Red too.", metadata={"salary": 7})]  # fmt: skip
     index = ga_dspy.Index.from_passages(passages, kind="sparse")
     updates = {passage.id: GraphUpdate() for passage in passages}
     corpus = GraphIndex(index, CorpusGraph.of(updates, labels={"q": ["staff"]}))
@@ -379,6 +380,16 @@ def test_a_key_reads_a_graph_with_its_labels() -> None:
         for name, ids in (("staff-key", {"p", "q"}), ("public-key", {"p"})):
             with httpx.Client(base_url=url, headers={"X-API-Key": name}) as client:
                 assert {*found(client, "red")} == ids
+                assert found(client, "red", where={"lang": "en"}) == ["p"]
+                # Which fields hidden passages have, and of which types, is hidden too.
+                wheres: Any = ({"salary": 7}, {"salary": "x"}, {"nothing": 1})
+                asked = [{"query": "red", "where": where} for where in wheres]
+                replies = [client.post("/search", json=one) for one in asked]
+                if name == "staff-key":
+                    assert [one.status_code for one in replies] == [200, 400, 400]
+                else:
+                    told = {one.text.replace("salary", "nothing") for one in replies}
+                    assert told == {replies[-1].text} and "lang" in replies[0].text
 
 
 def test_an_upload_that_contradicts_the_conditions_of_its_key_is_refused(

@@ -388,8 +388,8 @@ def choose_corpus(
             raise InputError("--label without --graph", expected="a graph", remedy=remedy)
         return only(Index.open(index), wanted)
     summarised = program in ("graph-rag-hybrid", "graph-rag-global") or artifact is not None
-    opened = only(GraphIndex.open(index, graph, summaries=summarised), wanted)
-    return opened.for_caller(Access(labels=frozenset(labels))) if labels else opened
+    opened = GraphIndex.open(index, graph, summaries=summarised)
+    return only(opened.for_caller(Access(labels=frozenset(labels))), wanted)
 
 
 def choose_settings(

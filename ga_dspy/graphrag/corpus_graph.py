@@ -298,6 +298,10 @@ class CorpusGraph:
         access = access or Access()
         return View(self._graph_for(access.labels & self.labels_in_use), access, self._withheld)
 
+    def hidden_from(self, labels: Labels) -> set[str]:
+        """Return the ids of the passages that a caller with these labels may not read."""
+        return {id for id, needed in self._withheld.items() if not needed <= labels}
+
     def part(
         self, passages: Iterable[str] | None = None, conditions: Conditions = ANY_RELATION
     ) -> CorpusGraph:
@@ -388,7 +392,7 @@ class CorpusGraph:
 
         if not labels and self._load_public is not None:
             return CorpusGraph(self._load_public(), load)
-        hidden = {id for id, needed in self._withheld.items() if not needed <= labels}
+        hidden = self.hidden_from(labels)
         # The remaining labels hide nothing from this caller.
         return self._restricted(load, hidden, {}, latest=self._latest)
 

@@ -18,7 +18,7 @@ from ga_dspy.graph import KnowledgeGraph, prune, sound_chain
 from ga_dspy.graph.clusters import passages_of
 from ga_dspy.graphrag.communities import Topic, rank_topics, summaries_text, topics_at, topics_with
 from ga_dspy.graphrag.records import Access
-from ga_dspy.graphrag.search import Found, GraphIndex
+from ga_dspy.graphrag.search import Found, GraphIndex, with_access
 from ga_dspy.grounding import MAX_EVIDENCE
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, Search, StepFailed
@@ -183,9 +183,7 @@ class GraphRAG(MultiHopProgram):
 
     def for_caller(self, access: Access) -> Self:
         """Return this program for a caller with this access; the predictors are shared."""
-        return self.with_retrievers(
-            lambda one: one.for_caller(access) if isinstance(one, GraphIndex) else one
-        )
+        return self.with_retrievers(with_access(access))
 
     def _access_scope(self) -> AbstractContextManager[Any]:
         """Keep restricted text out of the trace that few-shot demos are made of."""

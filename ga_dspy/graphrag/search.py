@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain, combinations, islice, pairwise, product
@@ -38,6 +38,7 @@ from ga_dspy.retrieval import Encoder, Where
 from ga_dspy.retrieval.encoders import Reranker, rerank
 from ga_dspy.retrieval.index import Hit, Index
 from ga_dspy.retrieval.protocol import PassageRetriever, check_query
+from ga_dspy.retrieval.where import comparisons
 
 
 @dataclass(frozen=True)
@@ -166,14 +167,8 @@ class GraphIndex(PassageRetriever):
         written: Mapping[str, Any] = cache.cached(stored.communities)
         if summaries:
             written = cache.of(stored.graph, stored.communities, lm=lm)
-        topics = topics_of(stored.communities, written)
-        found = cls(
-            opened,
-            stored.graph,
-            topics=topics,
-            folder=stored.path / VECTORS / "profiles",
-            path_reranker=path_reranker,
-        )
+        topics, folder = topics_of(stored.communities, written), stored.path / VECTORS / "profiles"
+        found = cls(opened, stored.graph, topics=topics, folder=folder, path_reranker=path_reranker)
         found._stored = stored
         return found
 
@@ -234,6 +229,7 @@ class GraphIndex(PassageRetriever):
         ids = None
         if on_passages or not on_relations:
             found.index = self.index.only(on_passages)
+            self._check_fields(on_passages)
             ids = found.index.ids
         found.graph = self.graph.part(ids, Conditions.of(on_relations))
         if self.topics:
@@ -303,16 +299,9 @@ class GraphIndex(PassageRetriever):
         clock.append(time.perf_counter())
         passages = self._passages(question, links, view, k)
         clock.append(time.perf_counter())
-        return Found(
-            linked=links,
-            nodes=tuple(near.hops),
-            edges=tuple(near.edges.tolist()),
-            paths=between,
-            facts=facts,
-            passages=passages,
-            seconds=dict(zip(_STAGES, (b - a for a, b in pairwise(clock)), strict=True)),
-            view=view,
-        )
+        seconds = dict(zip(_STAGES, (b - a for a, b in pairwise(clock)), strict=True))
+        edges = tuple(near.edges.tolist())
+        return Found(links, tuple(near.hops), edges, between, facts, passages, seconds, view)
 
     def warm(self) -> None:
         """Compute the data that the caller's questions need, including entity vectors."""
@@ -338,6 +327,17 @@ class GraphIndex(PassageRetriever):
 
     def __repr__(self) -> str:
         return f"GraphIndex({self.index!r}, {self.graph!r}, {len(self.topics):,} summaries)"
+
+    def _check_fields(self, where: Where) -> None:
+        """Raise `InputError` if no passage that the caller may read has a field or such a value.
+
+        So nobody learns which fields hidden passages have. The readable ones may have no labels, so
+        `within` is no error.
+        """
+        hidden = self.graph.hidden_from(self.access.labels)
+        labels = {key for key, sign, _ in comparisons(where) if sign == "within"}
+        if hidden and (others := {key: where[key] for key in where.keys() - labels}):
+            _ = self.index.without_passages(hidden).only(others).ids
 
     def _linked(self, question: str, graph: CorpusGraph) -> tuple[Link, ...]:
         """Link a question by name, or by meaning if it has no known name."""
@@ -370,6 +370,11 @@ class GraphIndex(PassageRetriever):
             if len(hits) >= least or len(found) < depth:
                 return hits
             depth *= 4
+
+
+def with_access(access: Access) -> Callable[[PassageRetriever], PassageRetriever]:
+    """Return a change of retrievers that lets a graph be searched with this access."""
+    return lambda one: one.for_caller(access) if isinstance(one, GraphIndex) else one
 
 
 def named_in(links: Iterable[Link]) -> tuple[str, ...]:

@@ -416,11 +416,15 @@ class Index(PassageRetriever):
         engine = self._state.engine
         return engine.ids if isinstance(engine, LocalEngine) else frozenset(p.id for p in self)
 
-    def without_passages(self) -> Index:
-        """Return an index in memory like this one that holds nothing."""
+    def without_passages(self, ids: Collection[str] | None = None) -> Index:
+        """Return an index in memory like this one without some passages; by default without all."""
         engine, manifest = self.engine, self.manifest
-        nothing = LocalEngine(engine.segments, range(engine.size))
-        return self._like(nothing, manifest.model_copy(update={"passages": 0, "published": None}))
+        gone: Sequence[int] = range(engine.size)
+        if ids is not None:
+            gone = [*engine.dead, *(row for id in ids if (row := engine.row(id)) is not None)]
+        kept = LocalEngine(engine.segments, gone)
+        update = {"passages": len(kept), "published": None}
+        return self._like(kept, manifest.model_copy(update=update))
 
     def _like(self, engine: Engine, manifest: Manifest) -> Index:
         """Return an index in memory with the settings of this one."""

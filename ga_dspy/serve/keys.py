@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 
 from ga_dspy.errors import InputError
 from ga_dspy.graphrag import Access, GraphIndex
+from ga_dspy.graphrag.search import with_access
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.retrieval.where import as_json
 from ga_dspy.storage import read_as
@@ -62,17 +63,12 @@ class Key(BaseModel, frozen=True, extra="forbid"):
             InputError: A condition is malformed or not supported, or the key has labels, and the
                 program has no graph.
         """
-        if self.where is not None:
-            program = program.only(self.where)
-        if self.labels is None:
-            return program
-        if not isinstance(program.retriever, GraphIndex):
-            found = f"the key {self.name!r} has labels, and the server has no graph"
-            raise InputError(found, remedy="add --graph, or use `where` for metadata")
-        access = Access(labels=self.labels)
-        return program.with_retrievers(
-            lambda one: one.for_caller(access) if isinstance(one, GraphIndex) else one
-        )
+        if self.labels is not None:
+            if not isinstance(program.retriever, GraphIndex):
+                found = f"the key {self.name!r} has labels, and the server has no graph"
+                raise InputError(found, remedy="add --graph, or use `where` for metadata")
+            program = program.with_retrievers(with_access(Access(labels=self.labels)))
+        return program if self.where is None else program.only(self.where)
 
 
 ANYONE: Final = Key(name="anyone", sha256="0" * 64, rights=frozenset({"ask", "metrics"}))
