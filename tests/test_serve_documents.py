@@ -51,10 +51,11 @@ def index(folder: Path, command: Callable[..., Any]) -> ga_dspy.Index:
 
 @contextmanager
 def writing(
-    index: Any, keys: Any = (), limits: Limits | None = None, program: Any = ga_dspy.VanillaRAG
-) -> Iterator[httpx.Client]:
+    index: Any, keys: Any = (), limits: Limits | None = None, program: Any = ga_dspy.VanillaRAG,
+    lm: dspy.LM | None = None,
+) -> Iterator[httpx.Client]:  # fmt: skip
     """A client, with the key that may write, of a service over an index."""
-    with dspy.context(lm=ga_dspy.extractive_lm()):
+    with dspy.context(lm=lm or ga_dspy.extractive_lm()):
         service = Service(program(index), limits)
     app = make_app(service, keys=[Key.of(WRITE.encode(), rights=RIGHTS), KEY.encode(), *keys])
     headers = {"X-API-Key": WRITE}
@@ -231,6 +232,27 @@ def test_a_document_enters_the_graph_that_is_served_and_leaves_it(
         assert client.get("/documents/otto").json()["texts"][0]["text"] == text
         assert client.delete("/documents/otto").json()["removed"] == 1
         assert "Otto Brandt" not in client.get("/graph.json").text
+
+
+def test_the_graph_that_is_shown_is_that_of_the_last_update(
+    index: ga_dspy.Index, tmp_path: Path
+) -> None:
+    is_down = False
+
+    def reply(_: str) -> dict[str, str]:
+        if is_down:
+            raise dspy.LMError("down")
+        return {"additions": "Otto Brandt -> born in -> Aarhus [1]"}
+
+    corpus = graph_of(index, tmp_path / "graph", lm=scripted_lm(reply))
+    with writing(corpus, program=GraphRAG, lm=scripted_lm(reply)) as client:
+        is_down = True
+        document = {"id": "otto", "text": "Otto Brandt was born in Aarhus."}
+        client.post("/documents", json=document)
+        assert "Otto Brandt" not in client.get("/graph.json").text
+        is_down = False
+        assert client.post("/documents", json=document).is_success
+        assert "Otto Brandt" in client.get("/graph.json").text
 
 
 def test_an_lm_that_may_not_read_for_the_graph_adds_nothing(

@@ -284,6 +284,7 @@ class Service:
         """
         if isinstance(self.program.retriever, GraphIndex):
             self._context.copy().run(self.program.retriever.update)
+            self._graph_json.cache_clear()
 
     @property
     def has_graph(self) -> bool:
