@@ -7,11 +7,11 @@ import hashlib
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PureWindowsPath
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -64,14 +64,14 @@ class DocumentInfo(BaseModel):
     notes: list[str] = Field([], description="How it was read, if that is unusual.")
 
     @classmethod
-    def of(cls, id: str, passages: Sequence[Passage], notes: Iterable[str] = ()) -> DocumentInfo:
+    def of(cls, id: str, passages: Sequence[Passage], **more: Any) -> Self:
         """Describe the passages of a document."""
         shared = set.intersection(*(set(passage.metadata.items()) for passage in passages))
         metadata = {name: v for name, v in passages[0].metadata.items() if (name, v) in shared}
         source = passages[0].model_copy(update={"metadata": Metadata(metadata)}).source
         size = sum(len(passage.text.encode()) for passage in passages)
         return cls(id=id, title=passages[0].title, source=source, passages=len(passages),
-                   bytes=size, metadata=metadata, notes=list(notes))  # fmt: skip
+                   bytes=size, metadata=metadata, **more)  # fmt: skip
 
 
 class DocumentPage(BaseModel):
@@ -185,8 +185,7 @@ class DocumentStore:
         found = view.document(id) or view.document(self._prefix(caller) + id)
         if found is None:
             raise HTTPException(404, f"there is no document {id!r}")
-        about = DocumentInfo.of(found.id, found.passages)
-        return WholeDocument(**about.model_dump(), texts=list(found.passages))
+        return WholeDocument.of(found.id, found.passages, texts=found.passages)
 
     def read_text(self, given: NewDocument) -> list[Draft]:
         """Redact a text as the index requires, and split it into passages."""
@@ -233,7 +232,7 @@ class DocumentStore:
             redactor = whole.redactor
             read = Documents(new, (), redacted_by=redactor.name if redactor else "")
             changes = whole.upsert(read, delete=old)
-        infos = [DocumentInfo.of(draft.id, draft.passages, draft.notes) for draft in documents]
+        infos = [DocumentInfo.of(one.id, one.passages, notes=one.notes) for one in documents]
         return Changed.of(changes, documents=infos)
 
     def delete(self, caller: Key, id: str) -> Changed:

@@ -298,12 +298,8 @@ class Service:
             TimeoutError: It took longer than the deadline.
         """
         corpus = self.program_for(caller).retriever
-
-        def graph_json() -> bytes:
-            return self._graph_json(corpus, corpus.index.fingerprint)
-
         async with asyncio.timeout(self.limits.deadline), self._graph_lock:
-            return await asyncio.to_thread(graph_json)
+            return await in_thread(lambda: self._graph_json(corpus, corpus.index.fingerprint))
 
     def rate(
         self, key: tuple[str, str], *, right: bool, comment: str | None = None,
@@ -387,9 +383,8 @@ def _corpus_name(index: Index) -> str:
 
 def _empty_view(retriever: Any, where: Where) -> Any:
     """Return a view that holds nothing yet; conditions on unknown fields are no error in it."""
-    if not isinstance(retriever, Index):
-        return retriever.only(where)
-    return retriever.whole.without_passages().only(where)
+    found = retriever.whole.without_passages() if isinstance(retriever, Index) else retriever
+    return found.only(where)
 
 
 def _graph_json(corpus: GraphIndex, fingerprint: str) -> bytes:
