@@ -202,7 +202,9 @@ def test_every_command_has_examples_that_it_can_read() -> None:
     top = get_command(app)
     seen = set()
     for words, command in _commands(top, []):
+        assert all(len(line) <= 100 for line in (command.epilog or "").splitlines()), words
         text = (command.epilog or "").replace("\\\n", " ")
+
         lines = re.findall(r"^    ga-dspy (.+)$", text, re.MULTILINE)
         assert lines or hasattr(command, "commands"), words
         for line in lines:

@@ -99,7 +99,7 @@ for _panel, _commands in {
 }.items():  # fmt: skip
     for _command in _commands:
         _add(app, _command, _panel)
-_add_group("config", "Settings of this folder.", START, configuring.show)
+_add_group("config", "Show the settings that are in effect.", START, configuring.show)
 _add_group(
     "index", "Make your documents searchable.", DOCUMENTS,
     indexes.build, indexes.sync, indexes.add, indexes.delete, indexes.info, indexes.search,
@@ -110,8 +110,8 @@ _graph = _add_group(
     graphs.build, graphs.update, graphs.import_files, graphs.stats, graphs.show, graphs.paths,
     graphs.communities, graphs.merges, graphs.conflicts, graphs.view, graphs.export,
 )  # fmt: skip
-_add_group("schema", "Types and relations of your own.", None, graphs.propose, to=_graph)
-_add_group("data", "Make question sets.", TUNE, compiling.from_traces)
+_add_group("schema", "Propose types and relations of your own.", None, graphs.propose, to=_graph)
+_add_group("data", "Make question sets from traces.", TUNE, compiling.from_traces)
 _add_group(
     "artifact", "Inspect compiled programs.", TUNE, compiling.show, compiling.diff, compiling.verify
 )

@@ -76,9 +76,9 @@ class ExtractionOptions:
     """The options of what the LM is asked to read; an update takes those of the build."""
 
     schema: Annotated[Path | None, Option(help="File of types and relations; see below.")] = None
-    per_call: Annotated[int, Option(min=1, help="Passages in one LM call.")] = 1
-    max_relations: Annotated[int | None, Option(min=1, help="Relations per passage.")] = None
-    gleanings: Annotated[int, Option(min=0, help="LM calls for what a reply left out.")] = 0
+    per_call: Annotated[int, Option(min=1, help="Passages per LM call.")] = 1
+    max_relations: Annotated[int | None, Option(min=1, help="Cap on relations per passage.")] = None
+    gleanings: Annotated[int, Option(min=0, help="More LM calls for what a reply left out.")] = 0
 
     @property
     def extractor(self) -> Extractor:
@@ -91,7 +91,7 @@ def build(
     models: Annotated[LMs, BatchOptions], index: IndexDir, out: Out,
     extraction: ExtractionOptions, options: ReadOptions, rules: RulesFile = None,
 ) -> None:  # fmt: skip
-    """Build the graph of an index: the LM reads every passage.
+    r"""Build the graph of an index: the LM reads every passage.
 
     Run the same command again to resume: no passage is read twice, however the build was stopped.
     To change rules or labels, run it again with the new files; this calls no LM.

@@ -56,7 +56,7 @@ def build(
     uri: Annotated[str | None, Option(help=_URI)] = None,
     ray: Ray = None,
 ) -> None:
-    """Build an index; run it again to resume.
+    """Build an index from files. Run the same command again to resume.
 
     Examples:
         ga-dspy index build docs minutes.jsonl --out my-index

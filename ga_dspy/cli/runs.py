@@ -40,7 +40,7 @@ TRACED = 5
 _DATA = "Questions in the dataset's format, or your own .jsonl, .json or .csv."
 _RETRY = "Also retry permanent failures."
 _TRACK = "MLflow store to log to: an address, or sqlite:///FILE."
-_JUDGE = "LM that also judges each answer; its cost is kept separate."
+_JUDGE = "LM that also judges each answer; its cost is reported separately."
 _PROGRAMS = "all, or comma-separated names and groups: methods, ablations, depths, steps, graphrag."
 _TOKENS = "Token budget per question, the same for every method."
 
@@ -236,7 +236,9 @@ def arena(
     tokens: Annotated[int | None, Option(help=_TOKENS)] = None,
     settings: choices.Settings = None,
 ) -> None:
-    r"""Run every method under one protocol. Run the same command again to resume.
+    r"""Run methods under one protocol. Run the same command again to resume.
+
+    By default all methods of the paper, with --graph also those of GraphRAG.
 
     Examples:
         ga-dspy arena --dataset qa --data questions.csv --index my-index --out runs \
@@ -321,9 +323,9 @@ def report(
 
 def gaps(
     file: Annotated[Path, Argument(help="File that `ga-dspy serve --gaps` writes.")],
-    most: Annotated[int, Option(min=1, help="Names and subqueries to list.")] = 20,
+    most: Annotated[int, Option(min=1, help="Names and queries to list.")] = 20,
 ) -> None:
-    """List what your documents lack: the names and subqueries that were looked for in vain.
+    """List what your documents lack: the names and queries that were looked for in vain.
 
     Examples:
         ga-dspy gaps gaps.jsonl
@@ -334,7 +336,7 @@ def gaps(
         console.print(f"{found.restricted:,} restricted by conditions or labels, without text")
     if found.unreadable:
         console.print(f"{number(found.unreadable, 'line')} cannot be read", style="yellow")
-    for heading, wanted in (("unknown name", found.names), ("last subquery", found.queries)):
+    for heading, wanted in (("unknown name", found.names), ("last query", found.queries)):
         if wanted:
             rows = [(f"{one.questions:,}", one.text, one.example) for one in wanted]
             console.print()
