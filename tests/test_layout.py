@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,14 @@ def test_an_import_costs_little_more_than_that_of_dspy() -> None:
     rounds = [[float(python(code)) for code in (bare, package, program)] for _ in range(3)]
     assert statistics.median(ours / least for least, ours, _ in rounds) <= 1.2
     assert statistics.median(ours / least for least, _, ours in rounds) <= 1.8
+
+
+def test_the_version_is_the_same_wherever_it_stands() -> None:
+    import ga_dspy
+
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    images = (ROOT / "docs" / "deploy" / "compose.yaml").read_text()
+    assert {version} == {ga_dspy.__version__, *re.findall(r"image: ga-dspy-\w+:(\S+)", images)}
 
 
 def test_every_public_name_can_be_imported() -> None:
