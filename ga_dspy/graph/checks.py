@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 from typing import Final, NamedTuple
 
 from ga_dspy import lexicon
@@ -35,6 +35,7 @@ from ga_dspy.graph.paths import (
 )
 from ga_dspy.graph.phrasing import (
     NAME,
+    SYMMETRIC,
     Question,
     Role,
     Statement,
@@ -49,7 +50,7 @@ from ga_dspy.graph.phrasing import (
 from ga_dspy.graph.records import Relation
 from ga_dspy.graph.traits import broad_kind, kind_of
 from ga_dspy.passage import Passage
-from ga_dspy.terms import ARTICLES, NUMBER_WORDS, ORDINAL_WORDS, fold_words, terms
+from ga_dspy.terms import ARTICLES, NUMBER_WORDS, ORDINAL_WORDS, fold, fold_words, terms
 from ga_dspy.text import mentions, normalise, places
 
 
@@ -68,9 +69,10 @@ class Link(NamedTuple):
 
     @property
     def things(self) -> frozenset[str]:
-        """Return its ends that are neither a value nor a class."""
+        """Return its ends that are neither a value nor a class, such as a nationality."""
         ends = self.relation.ends[: 1 if is_class(self.relation) else 2]
-        return frozenset(end for end in ends if not kind_of_value(end))
+        values = (end for end in ends if kind_of_value(end) or fold(end) in lexicon.ADJECTIVES)
+        return frozenset(ends).difference(values)
 
     @property
     def passages(self) -> frozenset[str]:
@@ -265,7 +267,8 @@ def _is_of_other_time(case: Case) -> bool:
             return True
     past, asked = word_table("past").keys(), set(case.question.words)
     is_present = asked & {"is", "are"} and not asked & {"was", "were", "did", "had", *past}
-    parts = fold_words(" ".join(f"{link.relation.relation} {each.part}" for link, each in stated))
+    said = ((link.relation.relation, each.part, *each.behind.split()[:1]) for link, each in stated)
+    parts = fold_words(" ".join(chain.from_iterable(said)))
     return bool(is_present and past & set(parts.split()))
 
 
@@ -344,7 +347,7 @@ def _runs_other_way(case: Case) -> bool:
         is_action = i in case.question.telling or "than" in tokens[i + 1 : i + 2]
         is_third_person = word.endswith("s") and not is_sort(tokens, i)
         wanted = role_asked(tokens, i) if is_action or is_third_person else ""
-        if not wanted or meanings & _SYMMETRIC:
+        if not wanted or meanings & SYMMETRIC:
             continue
         roles = {role for link in case.links for role in _roles(link, meanings)}
         is_met = roles != {"done to"} if wanted == "other" else wanted in roles
@@ -353,8 +356,6 @@ def _runs_other_way(case: Case) -> bool:
     return False
 
 
-_SYMMETRIC: Final = frozenset(("marriage", "brother", "sister", "play"))
-"""Meanings that may be stated of either party: "X stars Y", "Y stars in X"."""
 _OTHER: Final[Mapping[Role, Role]] = {"doer": "done to", "done to": "doer"}
 
 

@@ -6,9 +6,9 @@ Both are read with the same tables of words, so that `ga_dspy.graph.checks` can 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import Final, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, dropwhile, groupby, pairwise
+from typing import Final, Literal, NamedTuple, Self
 
 from ga_dspy import lexicon
 from ga_dspy.graph.identity import says_same, split_qualifier
@@ -17,7 +17,17 @@ from ga_dspy.graph.paths import entries_in, is_class, meanings_in, meanings_of, 
 from ga_dspy.graph.records import Relation
 from ga_dspy.graph.traits import broad_kind, kind_of
 from ga_dspy.passage import Passage
-from ga_dspy.terms import STOPWORDS, cached_short, fold_words, sentences, words
+from ga_dspy.terms import (
+    ARTICLES,
+    MONTHS,
+    STOPWORDS,
+    Word,
+    cached_short,
+    fold,
+    fold_words,
+    sentences,
+    words,
+)
 from ga_dspy.text import mentions, places, supports_phrase
 
 Span = tuple[int, int]
@@ -25,8 +35,8 @@ Span = tuple[int, int]
 
 # --- Negations and hedges
 
-_TAKEN_BACK: Final = frozenset(("doubt", "undone", "accuse"))
-"""Negates a statement from behind: "which was disproved", "and was acquitted"."""
+_TAKEN_BACK: Final = frozenset(("doubt", "undone", "accuse", "condition"))
+"""Negates a statement from behind: "which was disproved", "if the council agrees"."""
 
 
 @cached_short(maxsize=4096, max_length=2000)
@@ -37,12 +47,12 @@ def denials(text: str) -> frozenset[str]:
     (True, frozenset())
     """
     known, found = word_table("denials"), set[str]()
-    for i, word in enumerate(words(text)):
+    for i, word in enumerate(words(re.sub(r"\bnot only\b", "", text))):
         if word.text.islower() or i == 0:
             found |= known.get(word.folded, frozenset())
-    if re.search(r"n['’]t\b", text):
+    if re.search(r"n['’]t\b|(?i:\b(?:other than|apart from|all (?:\w+ ){0,2}but|yet to) )", text):
         found.add("not")
-    if re.search(r"\b(?:was|were|is|are) to (?:be|have)\b", text):
+    if re.search(r"\b(?:was|were|is|are|used) to (?:be|have)\b", text):
         found.add("plan")
     return frozenset(found)
 
@@ -85,9 +95,12 @@ def statements(
     ends = _names(graph, relation.head), _names(graph, relation.tail)
     for id in dict.fromkeys(each.passage for each in relation.evidence):
         if passage := passages.get(id):
+            subject = _subject(passage)
             for start, end in sentences(passage.text):
                 sentence = passage.text[start:end]
-                if found := _stated(relation, *ends, sentence, _subject(passage)):
+                is_question = sentence.rstrip("\"'”’)»").endswith("?")
+                is_read = bool(words(sentence)) and not is_question
+                if is_read and (found := _stated(relation, *ends, sentence, subject)):
                     yield Statement(id, sentence, *found)
 
 
@@ -120,12 +133,16 @@ def _stated(
         is_joined = tail is not None and _is_joined(relation.relation, sentence[: tail[0]])
         meanings = meanings_in(relation.tail) if is_class(relation) else frozenset[str]()
         return (*_part(sentence, ends, ()), meanings) if is_joined else None
-    there = _meanings_with_life(sentence)
+    there = _meanings_of_sentence(sentence, tail)
     carried = [word for word in content if not there.isdisjoint(*meanings_of([word]))]
     if 2 * len(carried) < len(content):
         return None
+    read = _Sentence.of(sentence, head, tail)
+    is_about = len(ends) == 2 or read.is_about(relation.relation, subject)
+    if not is_about or not read.gives_roles(relation.relation, carried):
+        return None
     meanings = frozenset[str]().union(*meanings_of(carried))
-    return *_part(sentence, ends, carried), meanings | _makes(relation.relation)
+    return *_part(sentence, ends, read.places(carried)), meanings | _makes(relation.relation)
 
 
 def _names(graph: KnowledgeGraph, node: str) -> tuple[str, ...]:
@@ -151,12 +168,21 @@ def _mention(names: Sequence[str], text: str) -> Span | None:
 
 
 _LIFE: Final = re.compile(r"\([^()]*\d{3,4}(?:[^()]*[-–—][^()]*|\d{1,2} \w+ )\d{3,4}[^()]*\)")
+_MADE: Final = re.compile(
+    r"\b(?:is|was) (?:an?|the) (?:(?!(?:by|on|of|from|to|about)\b)[\w-]+ ){0,6}(\w+) by\b"
+)
 
 
-def _meanings_with_life(sentence: str) -> frozenset[str]:
-    """Return the meanings of a sentence; two dates in brackets are a birth and a death."""
+def _meanings_of_sentence(sentence: str, tail: Span | None) -> frozenset[str]:
+    """Return the meanings of a sentence and what it implies.
+
+    Two dates in brackets are a birth and a death, "is a novel by" states who wrote it, and
+    "French" as the tail a nationality.
+    """
     life = ("birth", "death") if _LIFE.search(sentence) else ()
-    return meanings_in(sentence).union(life)
+    is_national = tail is not None and fold(sentence[slice(*tail)]) in lexicon.ADJECTIVES
+    made = entries_in("makers", " ".join(_MADE.findall(sentence)))
+    return meanings_in(sentence).union(life, made, ("country",) if is_national else ())
 
 
 def _is_joined(relation: str, before: str) -> bool:
@@ -178,19 +204,30 @@ def _makes(relation: str) -> frozenset[str]:
 
 _BEFORE, _BEHIND = 5, 6
 """How many words before and behind a statement are included."""
+_ASIDE: Final = re.compile(
+    r"\b(?:[Aa]lthough|[Tt]hough|[Dd]espite)\b[^,]*,|, (?:who|which|not)\b[^,]*(?=,)"
+)
+"""What denies nothing of the rest: "X, who never went to school, built Y"."""
 
 
-def _part(sentence: str, ends: Sequence[Span], carried: Sequence[str]) -> tuple[str, str]:
+def _within(found: Sequence[Word], span: Span) -> range:
+    """Return the places of the words that a span covers, at least in part."""
+    inside = [i for i, word in enumerate(found) if word.start < span[1] and word.end > span[0]]
+    return range(inside[0], inside[-1] + 1) if inside else range(0)
+
+
+def _part(sentence: str, ends: Sequence[Span], carried: Iterable[int]) -> tuple[str, str]:
     """Return the part of a sentence with the ends and words of a relation, and what follows."""
     found = words(sentence)
-    at = [i for i, word in enumerate(found) if any(a <= word.start < b for a, b in ends)]
-    every = list(at)
-    for meaning in meanings_of(carried):
-        same = (i for i, word in enumerate(found) if meaning & meanings_in(word.text))
-        every += sorted(same, key=lambda i: min(abs(i - j) for j in at))[:1]
-    first, last = min(every), max(every)
+    every = [*chain.from_iterable(_within(found, end) for end in ends), *carried]
+    for aside in _ASIDE.finditer(sentence):
+        if not any(aside.start() <= found[i].start < aside.end() for i in every):
+            blank = " " * len(aside[0])
+            sentence = sentence[: aside.start()] + blank + sentence[aside.end() :]
+    first, last = min(every, default=0), max(every, default=0)
+    before = [word.folded for word in found[max(0, first - _BEFORE) : first]]
     semicolon = sentence.rfind(";", 0, found[first].start) + 1
-    start = max(found[max(0, first - _BEFORE)].start, semicolon)
+    start = max(0 if "that" in before else found[first - len(before)].start, semicolon)
     end, stop = found[last].end, found[min(len(found) - 1, last + _BEHIND)].end
     return sentence[start:end], sentence[end:stop].partition(";")[0]
 
@@ -294,7 +331,7 @@ def read_question(graph: KnowledgeGraph, question: str) -> Question:
         plain += [NAME] if is_name else [word.folded for word in together]
         names += [" ".join(word.text for word in together)] if is_name else []
     denied = denials(" ".join(word.text for i, word in enumerate(found) if i not in masked))
-    return Question(question, tuple(plain), tuple(names), denied)
+    return Question(question, tuple(plain), tuple(names), denied - {"condition"})
 
 
 # --- Kinds of words
@@ -333,6 +370,8 @@ def is_sort(tokens: Sequence[str], i: int) -> bool:
 Role = Literal["doer", "done to", "other", ""]
 """The role of the end that leads to the answer; "other" is neither, empty is unknown."""
 
+SYMMETRIC: Final = frozenset(("marriage", "brother", "sister", "play"))
+"""Meanings that may be stated of either party: "X stars Y", "Y stars in X"."""
 _BE: Final = frozenset("is are was were be been being".split())
 _DO: Final = frozenset("do does did has have had".split())
 _SMALL: Final = frozenset("of to for at in on from with as by after over against than".split())
@@ -349,10 +388,14 @@ def role_asked(tokens: Sequence[str], i: int) -> Role:
     'doer'
     >>> role_asked("who was defeated by \0".split(), 2)
     'done to'
+    >>> role_asked("which firm is \0 a subsidiary of".split(), 5)
+    'done to'
     """
     word, before = tokens[i], tokens[i - 1] if i else ""
     two, behind = tokens[i - 2] if i > 1 else "", tokens[i + 1] if i + 1 < len(tokens) else ""
     is_noun = not is_verb(word) and behind in ("of", "for", "to")
+    if is_noun and len(tokens) == i + 2:
+        return "done to"
     if behind == "than" or (is_noun and _DO.isdisjoint(tokens[:i])):
         return "doer"
     if before == "s" or (before in ("the", "a", "an", "first") and not is_verb(word)):
@@ -392,3 +435,162 @@ def roles_stated(relation: str, word: str) -> tuple[Role, Role]:
     if behind and behind[-1] in ("in", "at", "on", "from", "with", "as"):
         return "", ""
     return "doer", "done to"
+
+
+# --- Who does what to whom in a sentence
+
+_HAVE: Final = frozenset("has had have".split())
+_CLAUSES: Final = frozenset("who which whose while whereas but although though because".split())
+_JOINING: Final = frozenset("and or also then later both first who which that not only".split())
+_PLACING: Final = frozenset("who which that where when whom whose".split())
+_PRONOUNS: Final = frozenset("he she it they".split())
+_POSSESSIVES: Final = frozenset("his her its their s".split())
+_EITHER_WAY: Final = SYMMETRIC | {"work", "study", "award", "place"}
+"""Meanings whose words give an end different roles: "X won Y", "X was awarded Y"."""
+
+
+class _Sentence(NamedTuple):
+    """A sentence with the places of a relation's ends.
+
+    Attributes:
+        words: Its words; those without a capital are folded.
+        apart: The places of words behind a comma or bracket.
+        ends: The places of head and tail; an empty range if it only implies the end.
+    """
+
+    words: tuple[str, ...]
+    apart: frozenset[int]
+    ends: tuple[range, range]
+
+    @classmethod
+    def of(cls, text: str, *ends: Span | None) -> Self:
+        """Return a sentence whose ends are characters."""
+        found = words(text)
+        plain = tuple(word.folded if word.text.islower() else word.text for word in found)
+        gaps = enumerate((text[a.end : b.start] for a, b in pairwise(found)), 1)
+        apart = frozenset(i for i, gap in gaps if "," in gap or "(" in gap)
+        head, tail = (_within(found, end) if end else range(0) for end in ends)
+        return cls(plain, apart, (head, tail))
+
+    def places(self, carried: Iterable[str]) -> list[int]:
+        """Return the place of each word of a relation: of its meanings, the nearest to the ends."""
+        ends, every = list(filter(None, self.ends)), list[int]()
+        for meaning in meanings_of(carried):
+            same = (i for i, word in enumerate(self.words) if meaning & meanings_in(word))
+            every += sorted(same, key=lambda i: sum(abs(i - end.start) for end in ends))[:1]
+        return every
+
+    def is_about(self, relation: str, subject: str) -> bool:
+        """Return whether a sentence that implies one end is about the subject of its passage.
+
+        It is not if another name is its subject, or a relative: "Her brother was born in Oslo."
+        """
+        first = next(filter(self._is_finite, range(len(self.words))), len(self.words))
+        kin = entries_in("kin", " ".join(self.words[1 : min(first, 3)]))
+        if self.words[0].lower() in _POSSESSIVES and kin - entries_in("kin", relation):
+            return False
+        known, own = set(fold_words(subject).split()), set(chain(*self.ends))
+        names = [i for i in range(first) if i not in own and self._is_capital(i)]
+        if 0 in names and 1 not in names:
+            names.remove(0)  # a sentence begins with a capital
+        names = [i for i in names if fold(self.words[i]) not in known and not self._is_placed(i)]
+        return not names or not _PRONOUNS.isdisjoint(self.words[names[-1] : first])
+
+    def gives_roles(self, relation: str, carried: Iterable[str]) -> bool:
+        """Return whether no word of a relation has other ends here than in the relation.
+
+        The doer of a verb is before it, or behind "by"; what is done to, behind it, not behind
+        another verb; a noun with "of" is about what follows. What is unclear may be so.
+        """
+        tail = self.ends[1]
+        is_value = bool(tail) and self.words[tail.start][0].isdigit()
+        for word in carried:
+            is_open = is_value or word in word_table("symmetric")
+            is_open |= any(meanings & _EITHER_WAY for meanings in meanings_of([word]))
+            stated: tuple[Role, Role] = ("", "") if is_open else roles_stated(relation, word)
+            for i in self.places([word]):
+                told = [self._role(i, end) if end else "" for end in self.ends]
+                pairs = zip(told, stated, strict=True)
+                if "other" in told or any("" != ours != theirs != "" for ours, theirs in pairs):
+                    return False
+        return True
+
+    def _role(self, i: int, end: range) -> Role:
+        """Return the role of an end at a word; "other" if another verb or name comes between."""
+        word, between = self.words[i], set(self.words[end.stop : i])
+        if not is_verb(word):
+            return self._role_at_noun(i, end)
+        if i < end.start:
+            return self._role_behind(i, end)
+        k = next((k for k in range(i - 1, end.stop - 1, -1) if not self._is_light(k)), end.start)
+        is_placed = self._is_placed(end.start)
+        is_governed = between and is_placed and between.isdisjoint(_PLACING)
+        if is_governed and any(map(self._is_verb, range(end.start))):
+            return "other"
+        if k >= end.stop:
+            return "other" if self._is_subject(k, end) else ""
+        if "by" in self.words[i + 1 : i + 4] or word in word_table("states") or between & _BE:
+            return "done to"
+        is_aside = end.stop in self.apart and between.isdisjoint(_PLACING)
+        return "" if is_placed or is_aside else "doer"
+
+    def _role_behind(self, i: int, end: range) -> Role:
+        between = self.words[i + 1 : end.start]
+        if i == 0:
+            return ""  # "Founded in 1911 by X, Y grew"
+        start = next((k for k in range(i + 1, end.start) if not self._is_light(k)), end.start)
+        later = range(start, end.start)
+        if any(self.words[k] in _CLAUSES or self._is_finite(k) for k in later):
+            return "other"
+        following = range(end.stop, len(self.words))[:1]
+        is_next = "and" in between[-2:] and end.stop not in self.apart
+        if is_next and any(map(self._is_finite, following)):
+            return "other"  # "X founded Y, and Z led it"
+        if "by" in between:
+            behind = range(i + 2 + between.index("by"), end.start)
+            rest = dropwhile(lambda k: not self._is_capital(k), behind)
+            small = {self.words[k] for k in rest if self.words[k].islower()}
+            return "doer" if small <= _JOINING | ARTICLES else "other"
+        return "done to" if _BE.isdisjoint(self.words[max(0, i - 3) : i]) else "doer"
+
+    def _role_at_noun(self, i: int, end: range) -> Role:
+        word, before, behind = self.words[i], self.words[:i][-1:], self.words[i + 1 : end.start]
+        is_place = before == ("the",) and broad_kind(kind_of(word)) == "place"
+        is_object = behind[:1] == ("of",) and len(behind) < 4 and "".join(behind).islower()
+        if is_object and is_place and word != "capital":
+            return ""  # "the island of Sorn" is Sorn
+        return "done to" if is_object or (before == ("s",) and end.stop == i - 1) else ""
+
+    def _is_subject(self, k: int, end: range) -> bool:
+        """Return whether the word before a verb is a name that is neither end nor joined to one."""
+        if not self._is_capital(k) or any(k in each for each in self.ends):
+            return False
+        between = self.words[end.stop : k]
+        is_listed = all(word in ("and", "or") or not word.islower() for word in between)
+        is_relative = self.words[k + 1] in ("who", "which", "that")
+        return is_relative or not (is_listed or k + 1 in self.apart or self._is_placed(k))
+
+    def _is_placed(self, i: int) -> bool:
+        """Return whether a preposition is before a name, which may have begun earlier."""
+        while i and (not self.words[i - 1].islower() or self.words[i - 1] in ARTICLES):
+            i -= 1
+        return i > 0 and self.words[i - 1] in _SMALL
+
+    def _is_capital(self, i: int) -> bool:
+        """Return whether a word may be part of a name; a month or a nationality is not."""
+        word = self.words[i]
+        return word[0].isupper() and word.lower() not in lexicon.ADJECTIVES | MONTHS
+
+    def _is_light(self, i: int) -> bool:
+        word = self.words[i]
+        return word in _JOINING or word.endswith("ly") or self._is_finite(i)
+
+    def _is_finite(self, i: int) -> bool:
+        return self.words[i] in _BE | _HAVE or self._is_verb(i)
+
+    def _is_verb(self, i: int) -> bool:
+        """Return whether there is a verb in the past, and no adjective or participle of state."""
+        word = self.words[i]
+        is_past = word in word_table("verbs") or (word.endswith("ed") and word.islower())
+        is_verb = is_past and word not in word_table("states")
+        return is_verb and (i == 0 or self.words[i - 1] not in ARTICLES | _POSSESSIVES)
