@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-_LISTS: Final[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+TABLES: Final[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 
 # --- Single words, in lower case
 
-_WORDS: Final = {name: frozenset(" ".join(rows).split()) for name, rows in _LISTS["words"].items()}
+_WORDS: Final = {name: frozenset(" ".join(rows).split()) for name, rows in TABLES["words"].items()}
 
 FUNCTION_WORDS: Final = _WORDS["FUNCTION_WORDS"]
 """Words of a phrase that a passage need not contain to support it."""
@@ -60,6 +60,11 @@ HEBREW: Final = _WORDS["HEBREW"]
 ARABIC: Final = _WORDS["ARABIC"]
 """Prefixes that are written as one word with a noun."""
 
+MONTHS_ABROAD: Final = {
+    name: number for names in TABLES["months"] for number, name in enumerate(names.split(), 1)
+}
+"""The numbers of months by their folded names in other languages than English."""
+
 # --- Equivalent words
 
 
@@ -72,18 +77,18 @@ def _partners(sets: Iterable[str]) -> dict[str, frozenset[str]]:
     return dict(found)
 
 
-FORMS: Final = _partners(_LISTS["forms"])
+FORMS: Final = _partners(TABLES["forms"])
 """Abbreviations and irregular forms of a word."""
 
-NICKNAMES: Final = _partners(_LISTS["nicknames"])
+NICKNAMES: Final = _partners(TABLES["nicknames"])
 """Short and long forms of a given name."""
 
-STATES: Final[dict[str, str]] = _LISTS["states"]
+STATES: Final[dict[str, str]] = TABLES["states"]
 """US states by their postal codes."""
 
 ROLE_VERBS: Final = {
-    role: frozenset(" ".join(v for v, names in _LISTS["roles"] if role in names.split()).split())
-    for role in " ".join(names for _, names in _LISTS["roles"]).split()
+    role: frozenset(" ".join(v for v, names in TABLES["roles"] if role in names.split()).split())
+    for role in " ".join(names for _, names in TABLES["roles"]).split()
 }
 """Words that give somebody a role: "starring X" makes X an actor."""
 
@@ -100,8 +105,8 @@ class OtherNames(NamedTuple):
     adjectives: tuple[str, ...] = ()
 
 
-_DEMONYMS: Final = {land: tuple(them.split(", ")) for land, them in _LISTS["demonyms"].items()}
-_WELL_KNOWN: Final = {name: them.split(", ") for name, them in _LISTS["well_known"].items()}
+_DEMONYMS: Final = {land: tuple(them.split(", ")) for land, them in TABLES["demonyms"].items()}
+_WELL_KNOWN: Final = {name: them.split(", ") for name, them in TABLES["well_known"].items()}
 
 COUNTRIES: Final = frozenset(_DEMONYMS)
 """Countries, in lower case."""

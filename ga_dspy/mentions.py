@@ -27,6 +27,7 @@ from ga_dspy.terms import (
     FUNCTION_WORDS,
     NEAR,
     STOPWORDS,
+    UNSPACED,
     WALL,
     Key,
     Term,
@@ -146,6 +147,8 @@ class _Phrase:
             yield self.terms[:-1]
         if len(self.terms) > 1 and first in lexicon.COMPANY_FORMS:
             yield self.terms[1:]
+        if first.endswith("day") and [t.gap for t in self.terms[1:] if not t.is_word] == [APART]:
+            yield self.terms[1:]  # "Monday, 3 May 1901"
         opening = self.terms[0]._replace(gap=NEAR)
         if len(self.terms) == 2 and not {first, last}.isdisjoint(BEFORE_OR_BEHIND):
             yield [self.terms[1], opening]
@@ -210,6 +213,8 @@ def _seek(found: Sequence[Term], *, exact: bool = False) -> tuple[_Sought, ...]:
     for i, term in enumerate(found):
         own = term.keys[0]
         keys: set[Key] = {own}
+        if not term.text.isascii() and isinstance(own, str):
+            keys.update(term.keys)
         if not isinstance(own, str):
             keys |= {key for key in term.keys if isinstance(key[0], int) and all(key)}
         if own == ("n", 1.0, "") and term.text == "one":
@@ -285,6 +290,8 @@ class _Text:
         if i in (0, self.size) or not self.terms[i].joint:
             return True
         one, other = self.terms[i - 1], self.terms[i]
+        if UNSPACED.match(one.text) or UNSPACED.match(other.text):
+            return True
         if one.is_word and other.is_word:
             glued = many or (one.text[0].islower() and len(one.text) > 1)
             return not self._is_camel(i) or (glued and len(other.text) > 2)

@@ -51,7 +51,8 @@ _MONTHS: Final = (
 MONTHS: Final = frozenset(_MONTHS)
 MONTH_NUMBERS: Final = {
     name[:size]: i for i, name in enumerate(_MONTHS, 1) for size in (3, len(name))
-} | {"sept": 9}
+} | {"sept": 9, **lexicon.MONTHS_ABROAD}
+"""The number of a month by its folded name, in several languages."""
 MONTH_NAME: Final = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
 """A pattern, in lower case."""
 FUNCTION_WORDS: Final = lexicon.FUNCTION_WORDS
@@ -62,8 +63,7 @@ STOPWORDS: Final = (FUNCTION_WORDS - {"s"}) | lexicon.OTHER_STOPWORDS
 
 # --- Forms of a word
 
-_ENDINGS: Final = (("our", "or"), ("ise", "ize"), ("isation", "ization"), ("re", "er"),
-                   ("ence", "ense"), ("ogue", "og"), ("amme", "am"))  # fmt: skip
+_ENDINGS: Final = [pair.split() for pair in lexicon.TABLES["endings"]]
 
 
 @lru_cache(maxsize=8192)
@@ -121,8 +121,7 @@ def _plurals(word: str) -> Iterator[str]:
 
 # --- Normal forms
 
-_LETTERS: Final = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "þ": "th",
-                                 "ð": "d", "ı": "i", "ħ": "h", "ŧ": "t", "ŋ": "n"})  # fmt: skip
+_LETTERS: Final = str.maketrans(lexicon.TABLES["letters"])
 
 
 def fold(text: str) -> str:
@@ -140,20 +139,10 @@ def fold(text: str) -> str:
 
 # --- Words and sentences with their places
 
-_UNSPACED: Final = (
-    r"\u0e01-\u0e33\u0e40-\u0e46\u0e81-\u0eb3\u0ebd-\u0ec6\u0edc-\u0edf\u1000-\u109f\u1780-\u17b3"
-    r"\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    r"\uff66-\uff9f\U00020000-\U0003ffff"
-)
+_UNSPACED: Final[str] = lexicon.TABLES["unspaced"]
 """Chinese, Japanese, Thai, Lao, Burmese and Khmer have no spaces between words."""
-_MARKS: Final = (
-    r"\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670"
-    r"\u06d6-\u06ed\u0900-\u0903\u093a-\u094f\u0951-\u0963\u0981-\u0983\u09bc-\u09d7\u0a01-\u0a03"
-    r"\u0a3c-\u0a51\u0a70-\u0a83\u0abc-\u0acd\u0b01-\u0b03\u0b3c-\u0b57\u0bbe-\u0bd7\u0c00-\u0c04"
-    r"\u0c3e-\u0c56\u0c81-\u0c83\u0cbc-\u0cd6\u0d00-\u0d03\u0d3b-\u0d57\u0d82\u0d83\u0dca-\u0ddf"
-    r"\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ecd\u102b-\u103e\u1056-\u1059"
-    r"\u17b4-\u17d3\u200c\u200d"
-)
+_MARKS: Final[str] = lexicon.TABLES["marks"]
+UNSPACED: Final = re.compile(rf"[{_UNSPACED}]")
 _SIGN: Final = rf"[{_UNSPACED}][{_MARKS}]*"
 _WORD: Final = re.compile(rf"{_SIGN}|[^\W{_UNSPACED}]+(?:[{_MARKS}]+[^\W{_UNSPACED}]*)*")
 
@@ -223,11 +212,13 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
     if not stop.startswith(".") or stop.startswith("..") or not last:
         return True
     word = last[0].lower()
+    first = _WORD.match(following)
     if word in lexicon.NEVER_LAST:
+        return False
+    if word.isdecimal() and len(word) < 3 and first and fold(first[0]) in lexicon.MONTHS_ABROAD:
         return False
     initial = (len(word) == 1 or "." in word) and last[0][0].isupper()
     if initial or word in lexicon.SELDOM_LAST:
-        first = _WORD.match(following)
         begins = STOPWORDS | lexicon.BEGINS
         return first is not None and len(first[0]) > 1 and first[0].lower() in begins
     return True
@@ -274,14 +265,10 @@ class Term(NamedTuple):
         return isinstance(self.keys[0], str)
 
 
-_CURRENCIES: Final = {"$": "$", "£": "gbp", "€": "eur", "¥": "jpy", "₹": "inr"}
-_CURRENCY_WORDS: Final = {"dollar": "$", "euro": "eur", "pound": "gbp", "yen": "jpy",
-                          "rupee": "inr", "percent": "%", "per cent": "%", "%": "%"}  # fmt: skip
-_OWNERS: Final = {"us": "us", "u.s.": "us", "american": "us", "c": "ca", "ca": "ca",
-                  "canadian": "ca", "a": "au", "au": "au", "australian": "au", "nz": "nz",
-                  "new zealand": "nz", "hk": "hk", "hong kong": "hk"}  # fmt: skip
-_SCALES: Final = {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9,
-                  "trillion": 1e12, "mn": 1e6, "bn": 1e9}  # fmt: skip
+_CURRENCIES: Final[dict[str, str]] = lexicon.TABLES["currencies"]
+_CURRENCY_WORDS: Final[dict[str, str]] = lexicon.TABLES["currency_words"]
+_OWNERS: Final[dict[str, str]] = lexicon.TABLES["owners"]
+_SCALES: Final[dict[str, float]] = lexicon.TABLES["scales"]
 _ONES: Final = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
     "fifteen sixteen seventeen eighteen nineteen"
@@ -298,8 +285,7 @@ NUMBER_WORDS: Final = {
 }
 """Number words up to ninety nine."""
 
-_IRREGULAR: Final = {"first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9,
-                     "twelfth": 12}  # fmt: skip
+_IRREGULAR: Final[dict[str, int]] = lexicon.TABLES["ordinals"]
 ORDINAL_WORDS: Final = _IRREGULAR | {
     (word[:-1] + "ieth" if word.endswith("y") else word + "th"): value
     for word, value in NUMBER_WORDS.items()
@@ -325,18 +311,21 @@ _NUMBER: Final = re.compile(
     (?:(?P<owner>US|CA?|AU?|NZ|HK)?(?P<sign>[$£€¥₹])\s?)?
     (?P<digits>
         \d{{4}}(?=\d{{1,2}}\ (?:{MONTH_NAME})\b)
-      | \d{{1,3}}(?:,\d{{3}})+(?!\d)(?:\.\d+)?
+      | \d{{1,3}}(?:[,'’\u00a0\u202f]\d{{3}})+(?!\d)(?:\.\d+)?
+      | (?<!\d,)\d+,\d{{1,2}}(?![\d,])
       | \d+(?:\.\d+)*
       | (?:(?:{"|".join(_TENS)})(?:[ -](?:{"|".join(_ONES[1:10])}))?|{"|".join(_ONES)})\b
     )
     (?:(?P<ordinal>st|nd|rd|th)(?![^\W\d_])|(?P<decade>'?s)(?!\w))?
-    (?P<scale>(?:[\s-]?(?:hundred|thousand|million|billion|trillion|mn|bn)\b)*)
+    (?P<scale>(?:[\s-]?(?:{"|".join(_SCALES)})\b)*)
     (?P<unit>\s?%|[\s-]per\s?cent\b
       |\s(?:(?P<whose>U\.?S\.?|Canadian|American|Australian|New\ Zealand|Hong\ Kong)\s)?
        (?:dollar|euro|pound|yen|rupee)s?\b)?
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+_THOUSANDS: Final = re.compile(r"\d{1,3}(?:\.\d{3})+")
+"""As many languages write them: "9.200"."""
 _NEGATIVE: Final = re.compile(r"(?:\A|[\s(\[:,;])[$£€]?[-−]\Z|\bminus \Z")
 _DIVIDES: Final = re.compile(r"[,:—―]|\s–")
 _BREAKS: Final = re.compile(r"[()\[\]{};|<>\n!?]")
@@ -405,11 +394,19 @@ def _pieces(text: str) -> Iterator[tuple[int, int, tuple[Key, ...]]]:
         elif word in ORDINAL_WORDS:
             yield start, place, (("o", float(ORDINAL_WORDS[word]), ""), word)
         elif written[1:].islower():
-            yield start, place, (word,)
+            yield start, place, (word,) if written.isascii() else _spellings(written, word)
         elif _ROMAN.fullmatch(written):
             yield start, place, (("n", float(roman_value(written)), ""), word)
         else:
             yield from _camel_parts(written, word, start)
+
+
+_UMLAUTS: Final = str.maketrans(lexicon.TABLES["umlauts"])
+
+
+def _spellings(written: str, word: str) -> tuple[str, ...]:
+    """Return a folded word, and how it is spelled without umlauts: "Schoen" for "Schön"."""
+    return tuple(dict.fromkeys((word, fold(written.lower().translate(_UMLAUTS)))))
 
 
 def _camel_parts(written: str, word: str, start: int) -> Iterator[tuple[int, int, tuple[Key, ...]]]:
@@ -451,10 +448,12 @@ def _date_keys(year: int, month: int, day: int) -> tuple[Key, ...]:
 
 def _number_keys(text: str, number: re.Match[str]) -> tuple[Key, ...]:
     written = number["digits"].lower().replace("-", " ")
+    thousands = float(written.replace(".", "")) if _THOUSANDS.fullmatch(written) else None
+    more: tuple[Key, ...] = () if thousands is None else (("n", thousands, ""),)
     if number["decade"] or written.count(".") > 1:
-        return (fold(number[0]).replace("'", ""),)
-    figures = written.replace(",", "")
-    value = float(NUMBER_WORDS.get(written, figures))
+        return (fold(number[0]).replace("'", ""), *more)
+    figures = re.sub(r",(\d\d?)\Z", r".\1", written)
+    value = float(NUMBER_WORDS.get(written, re.sub(r"[^\d.]", "", figures) or 0))
     if number["ordinal"]:
         return (("o", value, ""),)
     for scale in re.findall(r"[a-z]+", number["scale"].lower()):
@@ -465,7 +464,7 @@ def _number_keys(text: str, number: re.Match[str]) -> tuple[Key, ...]:
     value = round(value, 6)
     unit = _unit(number)
     owner = _OWNERS.get((number["owner"] or number["whose"] or "").lower(), "")
-    return tuple(("n", value, each) for each in dict.fromkeys((owner + unit, unit, "")))
+    return (*(("n", value, each) for each in dict.fromkeys((owner + unit, unit, ""))), *more)
 
 
 def _unit(number: re.Match[str]) -> str:
@@ -477,7 +476,7 @@ def _unit(number: re.Match[str]) -> str:
 
 # Dates are found in a string with a letter for each term: D for what may be a day, Y for a year,
 # M for a month, o for "of", - for a dash or "to", | for a border.
-_WRITTEN_DATE: Final = re.compile(r"D(?:-D)?o?M(?!DY)Y?|MD(?:-D(?!o?M))?Y?|M(?:-M)?o?Y")
+_WRITTEN_DATE: Final = re.compile(r"D(?:-D)?o?M(?!DY)(?:o?Y)?|MD(?:-D(?!o?M))?Y?|M(?:-M)?o?Y")
 _UNTIL: Final = frozenset(("to", "until", "till", "through"))
 
 
@@ -502,12 +501,16 @@ def _with_dates(found: list[Term], text: str) -> list[Term]:
     return [*merged, *found[done:]]
 
 
+_IS_PROPER: Final[dict[str, bool]] = lexicon.TABLES["may_be_months"]
+"""Months that are other words or names too, by whether the month is capitalised."""
+
+
 def _letter(term: Term) -> str:
     key = term.keys[0]
     if isinstance(key, str):
-        if key in MONTH_NUMBERS and (term.proper or key not in ("may", "march")):
+        if key in MONTH_NUMBERS and term.proper == _IS_PROPER.get(key, term.proper):
             return "M"
-        return "o" if key == "of" else "-" if key in _UNTIL else "x"
+        return "o" if key in ("of", "de", "del") else "-" if key in _UNTIL else "x"
     if term.text.isdigit() and len(term.text) == 4:
         return "Y"
     digits = term.text[:2].rstrip("stndrh")

@@ -277,6 +277,7 @@ def says_nothing(text: str) -> bool:
 _UNKNOWN: Final = r"un(?:known|named|stated|specified|identified|disclosed|determined)"
 _UNSTATED: Final = re.compile(
     rf"(?i:n\s?/?\s?a|none|null|nil|nothing|nobody|no[ -]one|tb[da]|undefined|{_UNKNOWN}|"
+    r"unbekannt|inconnue?|desconocid[oa]|sconosciut[oa]|onbekend|"
     r"(?:(?:is|was|are|were) )?not (?:yet )?(?:mentioned|specified|stated|known|given|provided|"
     r"found|clear|named|identified|listed|available|applicable|determined|disclosed)"
     r"(?: (?:in|by|here)\b.*)?|no (?:information|mention|answer|data|name)(?: .*)?)"

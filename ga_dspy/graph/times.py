@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ga_dspy.graph.paths import kind_of_value
 from ga_dspy.graph.records import Relation
-from ga_dspy.terms import MONTH_NAME, MONTH_NUMBERS
+from ga_dspy.terms import MONTH_NAME, MONTH_NUMBERS, fold
 
 Day = tuple[int, int, int]
 """Year, month and day; years before Christ are negative."""
@@ -52,8 +52,8 @@ _POINT: Final = re.compile(
     rf"(?P<iso>\b\d{{4}}-\d\d(?:-\d\d)?\b)"
     rf"|(?P<decade>\b\d{{3}}0)'?s\b"
     rf"|(?P<century>\d{{1,2}})(?:st|nd|rd|th)[ -]century(?P<bc>\s?bce?)?"
-    rf"|(?:\b(?P<day>{_DAY})(?:\sof)?\s)?\b(?P<month>(?:{MONTH_NAME})\b\.?)"
-    rf"(?:\s(?P<day2>{_DAY})\b)?,?(?:\sof)?\s(?P<of>{_YEAR})"
+    rf"|(?:\b(?P<day>{_DAY})\.?(?:\s(?:of|de))?\s)?\b(?P<month>(?:{MONTH_NAME})\b\.?)"
+    rf"(?:\s(?P<day2>{_DAY})\b)?,?(?:\s(?:of|de|del))?\s(?P<of>{_YEAR})"
     rf"|(?P<year>{_YEAR})(?:[-–/](?P<to>\d\d)\b(?!-))?"
 )
 _SINCE: Final = re.compile(r"\b(?:since|from|starting|beginning|after)\W*(?:the|in|about)?\W*$")
@@ -74,7 +74,7 @@ def interval_of(text: str) -> Interval | None:
     (Interval(start=(1999, 1, 1), end=(2005, 12, 31), is_span=True), \
 Interval(start=(-44, 1, 1), end=(-44, 12, 31), is_span=False))
     """
-    plain = " ".join(text.lower().split())
+    plain = " ".join(fold(text).split())
     points = list(_points(plain))
     if not points:
         return None
