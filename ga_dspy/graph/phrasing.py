@@ -477,7 +477,8 @@ class _Sentence(NamedTuple):
         ends, every = list(filter(None, self.ends)), list[int]()
         for meaning in meanings_of(carried):
             same = (i for i, word in enumerate(self.words) if meaning & meanings_in(word))
-            every += sorted(same, key=lambda i: sum(abs(i - end.start) for end in ends))[:1]
+            # Of several words between the ends, the last: "X (born 1966) is a poet born in Y".
+            every += sorted(same, key=lambda i: (sum(abs(i - e.start) for e in ends), -i))[:1]
         return every
 
     def is_about(self, relation: str, subject: str) -> bool:
@@ -494,6 +495,7 @@ class _Sentence(NamedTuple):
         if 0 in names and 1 not in names:
             names.remove(0)  # a sentence begins with a capital
         names = [i for i in names if fold(self.words[i]) not in known and not self._is_placed(i)]
+        names = [i for i in names if _POSSESSIVES.isdisjoint(self.words[:i][-1:])]
         return not names or not _PRONOUNS.isdisjoint(self.words[names[-1] : first])
 
     def gives_roles(self, relation: str, carried: Iterable[str]) -> bool:
@@ -549,8 +551,8 @@ class _Sentence(NamedTuple):
         if "by" in between:
             behind = range(i + 2 + between.index("by"), end.start)
             rest = dropwhile(lambda k: not self._is_capital(k), behind)
-            small = {self.words[k] for k in rest if self.words[k].islower()}
-            return "doer" if small <= _JOINING | ARTICLES else "other"
+            is_beyond = any(self.words[k] in _SMALL | {"about"} for k in rest)
+            return "other" if is_beyond else "doer"
         return "done to" if _BE.isdisjoint(self.words[max(0, i - 3) : i]) else "doer"
 
     def _role_at_noun(self, i: int, end: range) -> Role:
@@ -593,4 +595,4 @@ class _Sentence(NamedTuple):
         word = self.words[i]
         is_past = word in word_table("verbs") or (word.endswith("ed") and word.islower())
         is_verb = is_past and word not in word_table("states")
-        return is_verb and (i == 0 or self.words[i - 1] not in ARTICLES | _POSSESSIVES)
+        return is_verb and (i == 0 or self.words[i - 1] not in ARTICLES | _POSSESSIVES | {"by"})
