@@ -128,6 +128,30 @@ def test_a_broken_line_costs_that_line_and_a_broken_file_is_an_error(tmp_path: P
         read_passages(tmp_path / "broken.parquet")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "texts"),
+    [
+        ("a.md", "# A\nOne\u2028two\x0cthree\n\n# B\nFour", ["One\u2028two\x0cthree", "Four"]),
+        ("a.tsv", 'id\ttext\n1\t"Hello\n2\tb "c"\n', ['"Hello', 'b "c"']),
+        ("a.csv", "\nid;text\n1;a, b\n", ["a, b"]),
+        ("a.csv", "sep=;\nid;text\n1;a, b\n", ["a, b"]),
+        ("a.csv", 'id,text\n1,"a" b\n2,c\n', ["a b", "c"]),
+    ],
+)
+def test_no_text_is_lost_to_odd_line_breaks_quotes_or_separators(
+    name: str, content: str, texts: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    assert [passage.text for passage in read_passages(tmp_path / name)] == texts
+
+
+def test_a_quote_that_does_not_close_is_an_error_and_swallows_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('id,text\n1,a\n2,"b\n3,c\n')
+    with pytest.raises(InputError, match="a quote after line 2 does not close"):
+        read_passages(path)
+
+
 def test_files_without_passages_and_unknown_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no text: row 1"):
         read_passages(write(tmp_path / "bamboogle.json", [{"question": "?", "answer": "!"}]))

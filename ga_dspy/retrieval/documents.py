@@ -152,7 +152,7 @@ def _markdown(text: str) -> Document:
 
 
 def _markdown_sections(markdown: str) -> list[Section]:
-    lines = markdown.splitlines()
+    lines = markdown.split("\n")  # as the parser counts them
     outline, start = _Outline(), 0
     tokens = require("markdown_it", "search").MarkdownIt().enable("table").parse(markdown)
     for opening, inline in pairwise(tokens):
@@ -297,7 +297,7 @@ def _pptx(data: bytes) -> Document:
     slides = require("pptx", "files").Presentation(BytesIO(data)).slides
     for number, slide in enumerate(slides, start=1):
         title = slide.shapes.title
-        parts = [text for shape in slide.shapes if shape is not title for text in _shape(shape)]
+        parts = [text for shape in slide.shapes if shape != title for text in _shape(shape)]
         if slide.has_notes_slide and (frame := slide.notes_slide.notes_text_frame):
             parts.append(frame.text)
         heading = " ".join(title.text_frame.text.split()) if title is not None else ""
@@ -478,16 +478,34 @@ def table_lines(text: str, delimiter: str = "") -> list[tuple[int, list[str]]]:
     """Return the cells of each line of a table that is not blank, with the number of the line.
 
     Raises:
-        InputError: It does not parse.
+        InputError: A quoted cell does not end.
     """
     csv.field_size_limit(2**31 - 1)
-    header = text.split("\n", 1)[0]
+    if mark := _SEPARATOR.match(text):
+        delimiter, text = mark[1], text[mark.end() :]
+    header = text.lstrip("\n").partition("\n")[0]
     delimiter = delimiter or max(",;\t|", key=header.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    try:
+
+    def read(text: str, **options: Any) -> list[tuple[int, list[str]]]:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **options)
         return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
-    except csv.Error as error:
-        raise _damaged(f"line {reader.line_num}: {error}") from error
+
+    with suppress(csv.Error):
+        return read(text, strict=True)
+    if delimiter == "\t":  # a quote is a letter like any other
+        return read(text, quoting=csv.QUOTE_NONE)
+    *lines, (_, last) = read(f"{text}\n{_END}")
+    if last != [_END]:
+        place = lines[-1][0] if lines else 0
+        raise _damaged(f"a quote after line {place} does not close")
+    return lines
+
+
+_SEPARATOR = re.compile("sep=(.)(?=\n)")
+"""The first line of some tables of Excel."""
+
+_END = "\0end"
+"""A line of its own, unless a quote before it does not close."""
 
 
 def _csv(text: str, delimiter: str = "") -> Document:
