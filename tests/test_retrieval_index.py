@@ -229,6 +229,9 @@ def test_a_changed_text_must_be_deleted_first() -> None:
     changed = Passage(id="oslo", title="Oslo", text="Oslo has a new museum of fjords.")
     with pytest.raises(InputError, match="stands for two texts"):
         index.add([changed])
+    other = changed.model_copy(update={"metadata": {"lang": "no"}})
+    with pytest.raises(InputError, match=r'fjords\. \{"lang": "no"\}'):
+        Index.from_passages([changed, other], kind="sparse")
     index.delete(["oslo"])
     index.add([changed])
     assert ids(index, "museum of fjords", 1) == ["oslo"]

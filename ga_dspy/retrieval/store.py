@@ -300,11 +300,12 @@ def distinct(
 
 
 def _difference(one: Passage, other: Passage) -> str:
-    """Return where two texts first differ, with a few words before it."""
-    same = len(commonprefix([one.content, other.content]))
+    """Return where two passages first differ, with a few words before it."""
+    contents = [f"{passage.content} {metadata_json(passage)}" for passage in (one, other)]
+    same = len(commonprefix(contents))
     start = max(same - 25, 0)
     ellipsis = "…" if start else ""
-    parts = (f"{ellipsis}{passage.content[start : same + 25]}" for passage in (one, other))
+    parts = (f"{ellipsis}{content[start : same + 25]}".rstrip() for content in contents)
     return " and ".join(map(repr, parts))
 
 
