@@ -430,6 +430,13 @@ def test_syncing_an_index_with_its_files_keeps_imported_rows(
 # --- Bad rows
 
 
+def test_nan_is_no_value_and_zero_is_one(tmp_path: Path) -> None:
+    missing = dict.fromkeys(("head_type", "head_aliases", "time"), float("nan"))
+    made = bring(tmp_path, [{"head": "Oslo", "relation": "has deserts", "tail": 0, **missing}])
+    assert triples(made.graph.graph) == {("Oslo", "has deserts", "0", None, None)}
+    assert not any(entity.aliases or entity.type for entity in made.graph.graph.entities)
+
+
 BAD = "head,relation,tail,confidence,head_id\nA,b,,,\nA,b,c,1.5,Q42\nA,b,c,1,w:1\nA,b,c,1,w:1,x\n"
 
 

@@ -98,7 +98,7 @@ class Fact(Value):
     @classmethod
     def _is_whole(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         needed = ("head",) if given.get("is_entity") else ("head", "relation", "tail")
-        missing = [f"no {name}" for name in needed if not given.get(name)]
+        missing = [f"no {name}" for name in needed if given.get(name) in (None, "")]
         if missing:
             raise ValueError(", ".join(missing))
         return given
@@ -165,7 +165,7 @@ def _by_field(row: Mapping[str, Any] | str, columns: Mapping[str, str]) -> Mappi
         own = plain.lower() if plain.lower() in _FIELDS and plain not in columns else ""
         field = field_of.get(plain, own)
         value = value.strip() if isinstance(value, str) else value
-        if value not in (None, "", [], ()):
+        if value not in (None, "", [], ()) and value == value:  # not NaN, as pandas has it
             (given if field else others)[field or plain] = value
     if "text" not in given:
         given["text"] = given.pop("evidence", "")

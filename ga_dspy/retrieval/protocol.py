@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache, partial
 from inspect import Parameter
+from math import isnan
 from numbers import Real
 from os import getpid
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
@@ -145,7 +146,13 @@ def row_of(fields: Mapping[Any, Any]) -> Row:
 
     >>> row_of({"id": "0", "contents": '"Red Lodge"\nA city.'})[:2]
     ('Red Lodge', 'A city.')
+
+    NaN, as pandas has it for what is missing, is missing:
+
+    >>> row_of({"title": float("nan"), "text": "A city."}).title
+    ''
     """
+    fields = {k: v for k, v in fields.items() if not (isinstance(v, float) and isnan(v))}
     texts = (fields.get(key) for key in TEXT_KEYS)
     text = next((text for text in texts if isinstance(text, str) and text.strip()), "")
     metadata = fields.get("metadata")
