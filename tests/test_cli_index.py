@@ -141,6 +141,13 @@ def test_files_are_added_and_passages_deleted_by_id_or_file(command: Command, bu
     assert table(run(command, built, "sync"))["added"] == (0, 2)
 
 
+def test_adding_a_changed_file_removes_what_it_no_longer_has(command: Command, built: Path) -> None:
+    (built / "docs" / "rows.csv").write_text("id,text\n2,Bergen has a funicular.\n")
+    assert table(run(command, built, "add", "docs"))["removed"] == (0, 1)
+    assert {p.id for p in Index.open(built / "ix")} >= {"rows.csv#2", "nile.txt"}
+    assert "rows.csv#1" not in Index.open(built / "ix")
+
+
 def test_a_search_shows_file_and_score_or_json(command: Command, built: Path) -> None:
     said = run(command, built, "search", "Who designed the bridge?", "--k", "1")
     assert "company/bridge.md" in said and "Nils Haug" in said

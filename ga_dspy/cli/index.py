@@ -6,6 +6,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -120,7 +121,7 @@ def sync(
 
 
 def add(files: Files, index: IndexDir, strict: Strict = False, redact: Redaction = None) -> None:
-    """Add files to an index; passages replace those with the same ids.
+    """Add files to an index; passages replace those with the same ids, and of the same file.
 
     Examples:
         ga-dspy index add more-docs --index my-index
@@ -129,7 +130,10 @@ def add(files: Files, index: IndexDir, strict: Strict = False, redact: Redaction
     sources = Sources.of(index).with_paths(index, files, add=True)
     with show_progress(console) as progress:
         found = sources.read(index, opened, strict=strict, progress=progress)
-    _change(console, index, opened, sources, found, opened.upsert)
+    names = {file.name for file in found.files if file.ids}
+    before = {id for file in sources.files if file.name in names for id in file.ids}
+    delete = [id for id in before if id in opened]
+    _change(console, index, opened, sources, found, partial(opened.upsert, delete=delete))
 
 
 def delete(
