@@ -371,6 +371,20 @@ def test_imported_and_extracted_facts_mix_and_no_lm_reads_an_imported_one(tmp_pa
     assert len(asked) == 1
 
 
+def test_the_command_that_an_import_prints_keeps_its_labels(
+    tmp_path: Path, command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    Index.build([BRIDGE], tmp_path / "index", encoder="hash-16")
+    (tmp_path / "rows.csv").write_text("head,relation,tail,id\nAda,earns,90 crowns,s\n")
+    (tmp_path / "labels.json").write_text('{"rows.csv#s": ["hr"]}')
+    done = command("graph", "import", "rows.csv", "--index", "index", "--out", "graph",
+                   "--labels", "labels.json", cwd=tmp_path)  # fmt: skip
+    printed = done.stdout.partition("to read 1 passage: ga-dspy ")[2].split()
+    assert command(*printed, cwd=tmp_path).returncode == 0
+    stored = open_graph(tmp_path / "graph")
+    assert stored.manifest.unread == 0 and not stored.graph.public.find("Ada")
+
+
 def test_an_import_keeps_what_an_unfinished_build_has_read(tmp_path: Path) -> None:
     Index.build([BRIDGE], tmp_path / "index")
     asked: list[str] = []

@@ -231,7 +231,7 @@ def import_files(
     console.print(key_values([*rows, ("graph", str(made.graph.path))]))
     console.print_first("skipped", made.skipped, style="yellow")
     if now.unread:
-        command = f"ga-dspy graph build --index {index} --out {out}"
+        command = f"ga-dspy graph update --index {index} --graph {out}"  # keeps the labels
         console.print(f"to read {number(now.unread, 'passage')}: {command}", soft_wrap=True)
 
 
