@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ga_dspy.errors import InputError
-from ga_dspy.retrieval import read_passages
+from ga_dspy.retrieval import read_files, read_passages
 from ga_dspy.retrieval.read import CHUNK_TOKENS, PARAGRAPH_TOKENS, Cutting, chunk_text
 from ga_dspy.text import estimate_tokens
 
@@ -143,6 +143,39 @@ def test_no_text_is_lost_to_odd_line_breaks_quotes_or_separators(
 ) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     assert [passage.text for passage in read_passages(tmp_path / name)] == texts
+
+
+@pytest.mark.parametrize("own", [{}, {"title": "Toll"}, {"id": "a"}])
+def test_rows_of_one_text_and_other_columns_are_all_read(
+    own: dict[str, str], tmp_path: Path
+) -> None:
+    tenants = ["acme", "zenith", "acme"]
+    rows = [{"text": "The toll is 3 crowns.", "tenant": tenant, **own} for tenant in tenants]
+    rows[1] |= {"id": "z"} if "id" in own else {}
+    passages = read_passages(write(tmp_path / "rows.json", rows))
+    assert [passage.metadata["tenant"] for passage in passages] == ["acme", "zenith"]
+    assert len({passage.id for passage in passages}) == 2
+
+
+def test_a_row_that_another_file_has_counts_as_repeated(tmp_path: Path) -> None:
+    rows = [{"id": "1", "text": "A river.", "lang": lang} for lang in ("en", "no")]
+    paths = [write(tmp_path / f"{row['lang']}.json", [row]) for row in rows]
+    found = read_files(paths)
+    assert [(len(file.ids), file.repeated) for file in found.files] == [(1, 0), (0, 1)]
+
+
+def test_a_context_that_is_a_text_is_the_text_of_its_row(tmp_path: Path) -> None:
+    rows = [{"title": "Nile", "context": "A river.", "question": "What?"}]
+    (passage,) = read_passages(write(tmp_path / "squad.json", rows))
+    assert (passage.title, passage.text) == ("Nile", "A river.")
+
+
+def test_a_link_to_a_gitignore_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "rules").write_text("*")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / ".gitignore").symlink_to(tmp_path / "rules")
+    (tmp_path / "docs" / "nile.txt").write_text("A river.")
+    assert [passage.id for passage in read_passages(tmp_path / "docs")] == ["nile.txt"]
 
 
 def test_a_quote_that_does_not_close_is_an_error_and_swallows_no_row(tmp_path: Path) -> None:

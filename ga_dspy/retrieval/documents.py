@@ -372,7 +372,7 @@ def _pdf(data: bytes) -> Document:
 
 # --- Data files: datasets in their official formats, tables with a text column
 
-_TEXT_COLUMNS = frozenset((*TEXT_KEYS, "context", "paragraphs"))
+_TEXT_COLUMNS = frozenset(TEXT_KEYS)
 
 _Flaws: TypeAlias = defaultdict[str, list[str]]
 """The places where each kind of flaw was found."""
@@ -400,10 +400,10 @@ def _data(records: Iterable[tuple[str, Any]], flaws: _Flaws) -> Document:
 
 def _rows_of(record: Mapping[str, Any], flaws: _Flaws, place: str) -> Iterator[Row]:
     """Yield the row of a record, or its paragraphs: `[[title, [sentence, …]], …]`."""
-    if "context" not in record and "paragraphs" not in record:
+    paragraphs = record.get("context", record.get("paragraphs"))
+    if paragraphs is None or isinstance(paragraphs, str):  # SQuAD's context is the text itself
         yield row_of(record)
         return
-    paragraphs = record.get("context", record.get("paragraphs"))
     if isinstance(paragraphs, Mapping):  # as the Hugging Face hub stores them
         columns = (paragraphs.get("title") or (), paragraphs.get("sentences") or ())
         paragraphs = list(zip(*columns, strict=False))

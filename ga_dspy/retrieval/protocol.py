@@ -27,6 +27,7 @@ from ga_dspy.storage import in_thread
 
 TEXT_KEYS = (
     "text", "long_text", "page_content", "content", "contents", "passage", "paragraph_text",
+    "context",
 )  # fmt: skip
 _ID_KEYS = ("id", "_id", "pid", "doc_id", "docid", "passage_id", "node_id")
 _SEARCH_KEYS = ("score", "_score", "distance", "similarity", "rank", "embedding", "vector")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import logging
 import math
 import os
@@ -227,7 +228,8 @@ def _walk(root: Path) -> Iterator[_Found]:
     resolved = root.resolve()
     for top, folders, files in os.walk(root, onerror=refuse):
         at = Path(top)
-        if ".gitignore" in files and (at / ".gitignore").is_file():
+        # As git does, without following a link.
+        if ".gitignore" in files and stat.S_ISREG((at / ".gitignore").lstat().st_mode):
             lines = _bytes(at / ".gitignore", resolved).decode("utf-8", "replace").splitlines()
             rules[at] = require("pathspec", "search").GitIgnoreSpec.from_lines(lines)
         for name in [*folders, *files]:
@@ -380,9 +382,10 @@ def read_files(
 ) -> Documents:
     """Read passages from files and folders, and report the outcome for each file.
 
-    Passages with equal title and text count once. Hidden files, files that a `.gitignore` in the
-    folder names, links, virtual environments and stored indexes are left out. A file that cannot
-    be read is reported, and the others are read.
+    Passages with equal title and text count once, but rows with other columns, such as a tenant,
+    are passages of their own. Hidden files, files that a `.gitignore` in the folder names, links,
+    virtual environments and stored indexes are left out. A file that cannot be read is reported,
+    and the others are read.
 
     The metadata of a passage are its `source` (the file), `page`, `slide` or `sheet`, the `table`
     and the `rows` of it, `heading`, the properties of the document (title, author, date, tags), and
@@ -492,30 +495,46 @@ def _read(
 def _passages(units: Sequence[_Unit], cutting: Cutting, progress: Progress) -> Documents:
     """Split what was read into passages with ids; drop those that an earlier file has."""
     pooled = _texts_by_title(row for unit in units if unit.is_pooled for row in unit.document.rows)
-    owners: dict[tuple[str, str], str] = {}
+    owners, ids = dict[int, str](), set[str]()
     passages: list[Passage] = []
     files = []
     for number, unit in enumerate(units):
         progress("chunking", number, len(units))
         name, found = unit.file.name, list(unit.passages)
         texts = pooled if unit.is_pooled else _texts_by_title(unit.document.rows)
-        prefix = "" if unit.is_pooled else f"{name}#"
-        unique: dict[tuple[str, str], Row] = {}
+        prefix, seen = "" if unit.is_pooled else f"{name}#", set[int]()
         for row in unit.document.rows:
-            unique.setdefault((row.title, row.text), row)
-        for row in unique.values():
-            id = prefix + _row_id(row, texts[row.title])
-            found += _numbered(id, _row_pieces(row, cutting, name))
+            # A text with other columns, such as a tenant, is another row, unless its id is known.
+            own = (row.metadata, row.id or row.metadata)
+            marks = {hash((row.title, row.text, one)) for one in own}
+            if seen.isdisjoint(marks):
+                seen |= marks
+                id = prefix + _row_id(row, texts[row.title])
+                if not row.id and id in ids:
+                    id += f" [{content_hash(id, json.dumps(row.metadata, sort_keys=True))[:8]}]"
+                ids.add(id)
+                found += _numbered(id, _row_pieces(row, cutting, name))
         pieces = []
         for section in gather(unit.document.sections, cutting):
             metadata = {"source": name, **section.metadata, **unit.document.metadata}
             pieces += _pieces(section._replace(metadata=Metadata(metadata)), cutting)
         found += _numbered(name, pieces)
-        own = [p for p in found if owners.setdefault((p.title, p.text), name) == name]
-        passages += own
-        update = {"ids": tuple(p.id for p in own), "repeated": len(found) - len(own)}
+        new = [passage for passage in found if _is_new(passage, unit, owners)]
+        passages += new
+        update = {"ids": tuple(p.id for p in new), "repeated": len(found) - len(new)}
         files.append(unit.read.model_copy(update=update))
     return Documents(passages, tuple(files))
+
+
+def _is_new(passage: Passage, unit: _Unit, owners: dict[int, str]) -> bool:
+    """Return whether no file before has a passage, of a row with the same columns or id."""
+    is_row, name = unit.file.path.suffix.lower() in DATA, unit.file.name
+    columns = frozenset(one for one in passage.metadata.items() if is_row and one[0] != "source")
+    marks = {columns, passage.id if unit.is_pooled else columns}
+    keys = [hash((passage.title, passage.text, mark)) for mark in marks]
+    if is_new := all(owners.get(key, name) == name for key in keys):
+        owners.update(dict.fromkeys(keys, name))
+    return is_new
 
 
 def split_text(
@@ -560,7 +579,7 @@ def read_passages(
     overlap: int = 0,
     strict: bool = False,
 ) -> list[Passage]:
-    """Read passages from files and folders, in order, equal title and text once.
+    """Read passages from files and folders, in order, equal ones once (`read_files`).
 
     Files that could not be read completely are logged; `read_files` reports each.
 
