@@ -139,6 +139,7 @@ def xlsx() -> bytes:
 def mail() -> bytes:
     message = EmailMessage()
     message["Subject"], message["From"], message["To"] = "Cables", "ida@example.org", "all@x.org"
+    message["Date"] = "Mon, 01 Apr 2019 10:00:00 +0200"
     message.set_content("The cables of the bridge were replaced.")
     message.add_attachment(b"%PDF", maintype="application", subtype="pdf", filename="plan.pdf")
     return bytes(message)
@@ -322,6 +323,7 @@ def test_what_a_document_says_of_itself_is_metadata_and_no_text(found: Any) -> N
     assert about["sheet.xlsx"]["sheet"] == "Cables"
     assert about["report.docx"]["author"] == "Ida Lund"
     assert about["letter.eml"]["author"] == "ida@example.org"
+    assert about["letter.eml"]["date"] == "2019-04-01T10:00:00+02:00"
     assert about["rows.tsv#1"] == {"source": "rows.tsv", "url": "http://n"}
     assert about["lines.jsonl#7"]["lang"] == "en"
 

@@ -241,8 +241,9 @@ def _mail(data: bytes) -> Document:
     sections = [Section((), content)]
     if body and body.get_content_subtype() == "html":
         sections = _page(content).sections
-    headers = {"title": "subject", "author": "from", "to": "to", "date": "date"}
-    metadata = {name: str(message[key] or "") for name, key in headers.items()}
+    headers = {"title": "subject", "author": "from", "to": "to"}
+    metadata: dict[str, Any] = {name: str(message[key] or "") for name, key in headers.items()}
+    metadata["date"] = getattr(message["date"], "datetime", None)
     left = [part.get_filename() or part.get_content_type() for part in message.iter_attachments()]
     notes = (f"attachments not read: {', '.join(left)}",) if left else ()
     return Document(sections, metadata, notes, not left)
