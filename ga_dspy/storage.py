@@ -429,8 +429,8 @@ class Generation(BaseModel):
         manifest = self.model_copy(update={"files": files})
         write_whole(folder / MANIFEST, manifest.model_dump_json(indent=2, by_alias=True))
         for old in folder.glob("contents-*"):
-            if old.name != self.contents:
-                shutil.rmtree(old)
+            if old.name != self.contents:  # what cannot be removed now goes with the next change
+                shutil.rmtree(old, ignore_errors=True)
         return manifest
 
     def _hashed(self, folder: Path) -> dict[int, StoredFile]:

@@ -158,6 +158,21 @@ def test_changes_are_still_there_when_the_index_is_opened_again(tmp_path: Path) 
     assert len(list((tmp_path / "index").glob("contents-*"))) == 1
 
 
+def test_old_contents_that_cannot_be_removed_do_not_stop_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError("busy")
+
+    index = build(tmp_path / "index")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", refuse)
+        index.delete(["t1"])
+    index.delete(["t2"])
+    assert len(Index.open(tmp_path / "index")) == 38
+    assert len(list((tmp_path / "index").glob("contents-*"))) == 1
+
+
 def test_a_change_on_an_index_that_another_has_changed_is_refused(tmp_path: Path) -> None:
     one, other = build(tmp_path / "index"), Index.open(tmp_path / "index")
     one.delete(["t1"])
