@@ -39,8 +39,6 @@ from ga_dspy.secrets import SHORTEST_SECRET, secrets_of, without
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-_MOMENT = 1.0
-"""Seconds to wait for threads to end."""
 
 _LOG = logging.getLogger("ga_dspy")
 
@@ -304,6 +302,14 @@ _HASHED_BY_DEFAULT = 64_000_000
 """Bytes; hashing them takes a tenth of a second."""
 
 
+def not_built(folder: Path, part: str, by: str) -> InputError:
+    """Return the error for a folder without a manifest; unfinished builds leave a part."""
+    found, remedy = f"no {MANIFEST}", "check the path, or build it there"
+    if (folder / part).exists():
+        found, remedy = "an unfinished build", "run the same build again: what was done is kept"
+    return InputError(f"{folder} holds {found}", expected=f"a folder made by {by}", remedy=remedy)
+
+
 def damaged_contents(found: str, expected: str = "contents as they were written") -> DamagedFile:
     """Return the error for stored contents that were changed."""
     remedy = "restore the folder from a copy, or build it again"
@@ -520,7 +526,7 @@ def force_exit(code: int, before: Collection[threading.Thread]) -> NoReturn:
     Python would wait for some of them, and stop others in a way that aborts C++ code below them.
     """
     begun = [thread for thread in threading.enumerate() if thread not in before]
-    deadline = time.monotonic() + _MOMENT
+    deadline = time.monotonic() + 1.0
     for thread in begun:
         thread.join(max(0.0, deadline - time.monotonic()))
     if not any(thread.is_alive() for thread in begun):

@@ -226,7 +226,7 @@ def test_after_kill_9_no_finished_passage_is_asked_for_again(tmp_path: Path) -> 
 
     script = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(out)]
     assert subprocess.run(script, check=False, capture_output=True).returncode == -9
-    with pytest.raises(InputError, match="was not finished"):
+    with pytest.raises(InputError, match="unfinished build"):
         open_graph(out)
     build_graph(index_of(corpus()[:12]), out, lm=scripted_lm(reply), threads=1)
     before = (tmp_path / "asked.txt").read_text().splitlines()
@@ -252,7 +252,7 @@ def test_an_lm_that_answers_nothing_makes_no_graph(tmp_path: Path) -> None:
     down = reader([], failing=[passage.title for passage in ROADS])
     with pytest.raises(RunAborted, match="endpoint is down"):
         build_graph(index_of(ROADS), tmp_path, lm=down)
-    with pytest.raises(InputError, match="not finished"):
+    with pytest.raises(InputError, match="unfinished build"):
         open_graph(tmp_path)
 
 

@@ -130,9 +130,9 @@ def add(files: Files, index: IndexDir, strict: Strict = False, redact: Redaction
     sources = Sources.of(index).with_paths(index, files, add=True)
     with show_progress(console) as progress:
         found = sources.read(index, opened, strict=strict, progress=progress)
-    names = {file.name for file in found.files if file.ids}
-    before = {id for file in sources.files if file.name in names for id in file.ids}
-    delete = [id for id in before if id in opened]
+    before = {file.name: file.ids for file in sources.files}
+    old = (before.get(file.name, ()) for file in found.files if file.ids)
+    delete = opened.ids.intersection(set[str]().union(*old))
     _change(console, index, opened, sources, found, partial(opened.upsert, delete=delete))
 
 

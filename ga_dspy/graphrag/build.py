@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,14 +51,11 @@ from ga_dspy.lm.wrapper import wrap_for_work
 from ga_dspy.passage import Passage
 from ga_dspy.programs.meter import prompt_tokens
 from ga_dspy.retrieval import Changes, Index
-from ga_dspy.retrieval.encoders import silent
+from ga_dspy.retrieval.encoders import Progress, silent
 from ga_dspy.retrieval.store import not_empty, writing
 from ga_dspy.signatures.prompt import render_passage
 from ga_dspy.storage import MANIFEST, write_whole
 from ga_dspy.text import estimate_tokens
-
-Progress = Callable[[str, int, int], None]
-"""Called with the name of the stage, the units done and the total."""
 
 CALLS: Final = "calls.sqlite"
 

@@ -128,7 +128,8 @@ class _Scope:
         before = [one for id in changed for one in mentions.of_passage.get(id, ())]
         names = set(chain.from_iterable(self._names.values()))
         # What is behind a comma is a qualifier or not by the types of all records of the name.
-        for name in filter(_has_comma, names.union(one.name for one in before)):
+        named = names.union(one.name for one in before)
+        for name in (n for n in named if ", " in n and not split_qualifier(n).qualifier):
             possible = {identity(name), identity(name.partition(", ")[0])}
             known = [one for one in mentions.of_keys(possible) if one.name == name]
             places = sorted({one.passage for one in known}.union(changed))
@@ -166,10 +167,6 @@ class _Scope:
 def _names_in(update: GraphUpdate) -> set[str]:
     ends = chain.from_iterable(relation.ends for relation in update.relations)
     return {*ends, *(entity.name for entity in update.entities)}
-
-
-def _has_comma(name: str) -> bool:
-    return ", " in name and not split_qualifier(name).qualifier
 
 
 def _split_as(name: str, key: str) -> Title:

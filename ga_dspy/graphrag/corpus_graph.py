@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -215,7 +214,7 @@ class CorpusGraph:
         """Return the nodes of each normalised name or alias, with and without its qualifier."""
         keys, nodes = (self.tables.names[column].to_pylist() for column in ("key", "node"))
         found = grouped(zip(keys, nodes, strict=True))
-        return MappingProxyType({key: tuple(named) for key, named in found.items()})
+        return {key: tuple(named) for key, named in found.items()}
 
     def find(self, name: str) -> tuple[int, ...]:
         """Return the nodes of a name or alias, in any spelling; namesakes are several.

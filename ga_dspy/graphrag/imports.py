@@ -20,13 +20,14 @@ from ga_dspy.errors import InputError, MissingExtra, listed, require
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graph.records import Confidence, Line, Lines, Name, Value
 from ga_dspy.graph.traits import LOCAL, id_line
-from ga_dspy.graphrag.build import Progress, record_passages
+from ga_dspy.graphrag.build import record_passages
 from ga_dspy.graphrag.linking import fact_text
 from ga_dspy.graphrag.stored import StoredGraph
 from ga_dspy.grounding import quote_ends
 from ga_dspy.passage import Metadata, Passage
 from ga_dspy.retrieval import Changes, Index
-from ga_dspy.retrieval.documents import decode, table_lines
+from ga_dspy.retrieval.documents import decode, json_lines, table_lines
+from ga_dspy.retrieval.encoders import Progress
 from ga_dspy.retrieval.protocol import content_hash
 from ga_dspy.retrieval.redact import Redact, Redactor, load_redactor
 from ga_dspy.storage import MANIFEST
@@ -186,12 +187,8 @@ def _table(path: Path, name: str) -> Iterator[Record]:
 
 
 def _json_lines(path: Path, name: str) -> Iterator[Record]:
-    for number, line in enumerate(decode(path.read_bytes())[0].split("\n"), 1):
-        row = None
-        with suppress(ValueError, RecursionError):
-            row = json.loads(line)
-        if line.strip():
-            yield f"line {number}", row if isinstance(row, dict) else "no JSON object"
+    for place, row in json_lines(decode(path.read_bytes())[0]):
+        yield place, row if isinstance(row, dict) else "no JSON object"
 
 
 # --- GraphML

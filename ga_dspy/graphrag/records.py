@@ -143,8 +143,7 @@ class Rules(Value):
 
     def weight_of(self, relation: str) -> float:
         """Return how much a relation of this wording counts in searches."""
-        weights = self.relation_weights
-        return weights.get(relation_key(relation), 1.0) if weights else 1.0
+        return self.relation_weights.get(relation_key(relation), 1.0)
 
 
 # --- Records by passage, with the labels that a caller needs to see them.

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from ga_dspy.errors import GaDspyError, InputError, UnknownFormat
+from ga_dspy.errors import GaDspyError, UnknownFormat
 from ga_dspy.graph import GraphUpdate
 from ga_dspy.graph.records import grouped
 from ga_dspy.graphrag.changes import Load
@@ -32,7 +32,7 @@ from ga_dspy.graphrag.records import NO_LABELS, Sources, with_ends
 from ga_dspy.graphrag.resolution import admit, is_local
 from ga_dspy.graphrag.tables import Tables, arrow_table, read_table, write_table
 from ga_dspy.retrieval import Index
-from ga_dspy.storage import MANIFEST, Generation, link, open_current
+from ga_dspy.storage import MANIFEST, Generation, link, not_built, open_current
 
 JOURNAL: Final = "journal.sqlite"
 SUMMARIES: Final = "summaries.sqlite"
@@ -360,12 +360,7 @@ def read_manifest(folder: Path) -> GraphManifest:
         UnknownFormat: It was written by another version, or is not a manifest.
     """
     if not (folder / MANIFEST).is_file():
-        found, remedy = f"no {MANIFEST}", "build it there"
-        if (folder / JOURNAL).is_file():
-            found = "a build that was not finished"
-            remedy = "run the same build again: what was read is kept"
-        expected = "a folder written by `ga-dspy graph build`"
-        raise InputError(f"{folder} holds {found}", expected=expected, remedy=remedy)
+        raise not_built(folder, JOURNAL, "`ga-dspy graph build`")
     return GraphManifest.read(folder, "a graph")
 
 

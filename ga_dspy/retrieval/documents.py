@@ -288,9 +288,8 @@ def _docx(data: bytes) -> Document:
     properties = _properties(data)
     styles = "p[style-name='Title'] => title"
     html = require("mammoth", "files").convert_to_html(BytesIO(data), style_map=styles).value
-    document = _page(html)
-    titles = {key: value for key, value in document.metadata.items() if value}
-    return document._replace(metadata=properties | titles)
+    page = _page(html)
+    return page._replace(metadata=properties | {k: v for k, v in page.metadata.items() if v})
 
 
 def _pptx(data: bytes) -> Document:
@@ -464,15 +463,21 @@ def _numbered(records: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     return ((f"row {number}", record) for number, record in enumerate(records, start=1))
 
 
-def _json_lines(text: str) -> Document:
-    records, flaws = [], _Flaws(list)
+def json_lines(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the value of each line that is not blank, with its place; None for invalid JSON."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            try:
-                records.append((f"line {number}", json.loads(line)))
-            except (ValueError, RecursionError):
-                flaws["invalid JSON"].append(f"line {number}")
-    return _data(records, flaws)
+            value = None
+            with suppress(ValueError, RecursionError):
+                value = json.loads(line)
+            yield f"line {number}", value
+
+
+def _json_lines(text: str) -> Document:
+    rows, flaws = list(json_lines(text)), _Flaws(list)
+    if wrong := [place for place, value in rows if value is None]:
+        flaws["invalid JSON"] = wrong
+    return _data((row for row in rows if row[1] is not None), flaws)
 
 
 def table_lines(text: str, delimiter: str = "") -> list[tuple[int, list[str]]]:
@@ -482,10 +487,9 @@ def table_lines(text: str, delimiter: str = "") -> list[tuple[int, list[str]]]:
         InputError: A quoted cell does not end.
     """
     csv.field_size_limit(2**31 - 1)
-    if mark := _SEPARATOR.match(text):
+    if mark := re.match("sep=(.)(?=\n)", text):  # as some tables of Excel begin
         delimiter, text = mark[1], text[mark.end() :]
-    header = text.lstrip("\n").partition("\n")[0]
-    delimiter = delimiter or max(",;\t|", key=header.count)
+    delimiter = delimiter or max(",;\t|", key=text.lstrip("\n").partition("\n")[0].count)
 
     def read(text: str, **options: Any) -> list[tuple[int, list[str]]]:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **options)
@@ -495,18 +499,11 @@ def table_lines(text: str, delimiter: str = "") -> list[tuple[int, list[str]]]:
         return read(text, strict=True)
     if delimiter == "\t":  # a quote is a letter like any other
         return read(text, quoting=csv.QUOTE_NONE)
-    *lines, (_, last) = read(f"{text}\n{_END}")
-    if last != [_END]:
-        place = lines[-1][0] if lines else 0
-        raise _damaged(f"a quote after line {place} does not close")
+    end = "\0end"  # a row of its own, unless a quote before it does not close
+    *lines, (_, last) = read(f"{text}\n{end}")
+    if last != [end]:
+        raise _damaged(f"a quote after line {lines[-1][0] if lines else 0} does not close")
     return lines
-
-
-_SEPARATOR = re.compile("sep=(.)(?=\n)")
-"""The first line of some tables of Excel."""
-
-_END = "\0end"
-"""A line of its own, unless a quote before it does not close."""
 
 
 def _csv(text: str, delimiter: str = "") -> Document:
@@ -644,8 +641,10 @@ class DocumentReader:
         finally:
             timed_out = not limit.is_alive()
             limit.cancel()
+        if isinstance(reply, list):
+            return TypeAdapter(Document).validate_python(reply)
         if reply:
-            return _document(reply)
+            raise MissingExtra(**reply) if "package" in reply else InputError(**reply)
         code = process.wait()
         self.close()
         raise InputError(
@@ -665,12 +664,6 @@ def is_cheap(name: str, data: bytes) -> bool:
     """Return whether a file is parsed in bounded time and memory, whatever it holds."""
     ending = PurePosixPath(name).suffix.lower()
     return ending in TEXTS or ending in DATA or (ending in MARKUP and len(data) <= _SMALL)
-
-
-def _document(found: Any) -> Document:
-    if isinstance(found, list):
-        return TypeAdapter(Document).validate_python(found)
-    raise MissingExtra(**found) if "package" in found else InputError(**found)
 
 
 def serve() -> None:

@@ -34,7 +34,6 @@ from ga_dspy.storage import damaged_contents, on_disk, open_current
 SAME_VECTOR = 0.98
 """The minimum cosine of two vectors of one function for one text; APIs are not exact."""
 
-_NO_VECTOR = np.zeros(0, dtype=np.float32)
 
 # --- Building
 
@@ -367,7 +366,7 @@ class Index(PassageRetriever):
         most = max(k, encoders.RERANKED) if self.reranker else k
         # Encoders and Milvus may wait for a server; other searches do not wait for them.
         encoder = None if manifest.kind == "sparse" else self.encoder
-        vector = encoder.encode_query(query) if encoder else _NO_VECTOR
+        vector = encoder.encode_query(query) if encoder else np.zeros(0, dtype=np.float32)
         try:
             scored = Ranking(engine, manifest.kind).rank(query, vector, most)
             passages = engine.passages([row for row, _ in scored])

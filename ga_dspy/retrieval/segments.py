@@ -33,7 +33,6 @@ from ga_dspy.storage import link
 from ga_dspy.text import aliases
 
 Chunk = Path | Arrays
-Vectors = Iterable[NDArray[np.float32]]
 
 CHUNK: Final = 16384
 """Passages per chunk."""
@@ -45,11 +44,6 @@ EXACT: Final = 1 << 16
 """Up to this many vectors of a segment, a query is compared with each of them."""
 
 _NO_ROWS: Final = np.zeros(0, dtype=np.int64)
-
-
-def _kind_of(engine: LocalEngine) -> Kind:
-    """Return the kind that uses all parts of an engine."""
-    return next(kind for kind in reversed(KINDS) if all(map(engine.holds, PARTS[kind])))
 
 
 def _open(chunk: Chunk) -> Arrays:
@@ -136,7 +130,7 @@ def new_folder(work: Path | None) -> Path | None:
 def make_engine(
     table: PassageTable,
     kind: Kind,
-    vectors: Vectors,
+    vectors: Iterable[NDArray[np.float32]],
     folder: Path | None = None,
     *,
     kept: Sequence[Segment] = (),
@@ -217,7 +211,8 @@ def changed(
         gone: The rows to delete.
         work: A folder for the arrays of the new segment; None for memory.
     """
-    kind, dead = _kind_of(engine), np.union1d(engine.dead, np.asarray(gone, dtype=np.int64))
+    kind = next(kind for kind in reversed(KINDS) if all(map(engine.holds, PARTS[kind])))
+    dead = np.union1d(engine.dead, np.asarray(gone, dtype=np.int64))
     older = _to_read_again(engine, new, gone) if kind == "linked" else _NO_ROWS
     older = np.setdiff1d(older, dead)
     kept, weight = list(engine.segments), max(len(new), len(older))

@@ -20,7 +20,7 @@ from ga_dspy.passage import Passage
 from ga_dspy.retrieval.encoders import LOADABLE, Encoder, batched
 from ga_dspy.retrieval.postings import KINDS, Kind
 from ga_dspy.retrieval.where import Field
-from ga_dspy.storage import MANIFEST, Generation, damaged_contents, on_disk
+from ga_dspy.storage import MANIFEST, Generation, damaged_contents, not_built, on_disk
 
 # --- The manifest
 
@@ -100,14 +100,9 @@ def read_manifest(folder: Path) -> Manifest:
         InputError: There is none, or the build is unfinished.
         UnknownFormat: It was written by another version, or is not a manifest.
     """
-    if (folder / MANIFEST).is_file():
-        return Manifest.read(folder, "an index")
-    found, remedy = f"no {MANIFEST}", "check the path, or build the index there"
-    if (folder / WORK).is_dir():
-        found = "an unfinished build"
-        remedy = "run the same build again: finished vectors are kept"
-    expected = "a folder written by Index.build or `ga-dspy index build`"
-    raise InputError(f"{folder} holds {found}", expected=expected, remedy=remedy)
+    if not (folder / MANIFEST).is_file():
+        raise not_built(folder, WORK, "Index.build or `ga-dspy index build`")
+    return Manifest.read(folder, "an index")
 
 
 # --- Passages
