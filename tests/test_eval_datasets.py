@@ -294,8 +294,7 @@ def test_questions_of_ones_own_need_a_question_and_an_answer(tmp_path: Path) -> 
 
 
 def test_a_quote_that_is_never_closed_is_named_with_the_file(tmp_path: Path) -> None:
-    rows = "Where?,There\n" * 12_000
-    (tmp_path / "mine.csv").write_text(f'question,answer\n"Who?,Ann\n{rows}')
+    (tmp_path / "mine.csv").write_text('question,answer\n"Who?,Ann\nWhere?,There\n')
     with pytest.raises(InputError, match="not valid CSV"):
         load("qa", tmp_path / "mine.csv")
 

@@ -264,7 +264,7 @@ def _read_rows(path: Path) -> list[object]:
     what, rows = "", list[object]()
     try:
         if path.suffix.lower() == ".csv":
-            records = csv.DictReader(io.StringIO(text))
+            records = csv.DictReader(io.StringIO(text), strict=True)
             return [{**row, "answers": (row.get("answers") or "").split("|")} for row in records]
         if text.startswith("["):
             rows = json.loads(text)
