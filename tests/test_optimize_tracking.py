@@ -60,7 +60,7 @@ def outcome(artifact: Path, before: int = 10, after: int = 30, **changes: Any) -
         recipe="bootstrap-rs", parameters={"max_demos": 4}, seed=0, before=report(before),
         after=report(after), held_out="test", failures=(0, 0), rejected=None,
         spent=Spent(700, 90_000, None), seconds=61.0, candidates=candidates(),
-        stopped="", prompts_before={"read": GIVEN}, prompts_after={"read": NEW},
+        stopped="", mark="", prompts_before={"read": GIVEN}, prompts_after={"read": NEW},
         dropped_demos=(), data=DATA, lms={"task": "ga-dspy/extractive"}, artifact=artifact,
     )  # fmt: skip
     return replace(plain, **changes)

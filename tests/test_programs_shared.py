@@ -368,7 +368,7 @@ def test_a_setting_declared_in_a_class_body_is_checked_saved_and_explained() -> 
     program = Louder(two, volume=5, k=2)
     assert list(program.settings().items()) == [
         ("volume", 5), ("tone", "low"), ("k", 2), ("passage_tokens", 6000),
-        ("token_budget", None), ("abstain", None),
+        ("token_budget", None), ("abstain", None), ("compare_facts", False),
     ]  # fmt: skip
     assert "volume (int): How loud. Default: " in str(Louder.__doc__)
     assert "k (int): Passages" in str(Louder.__doc__)

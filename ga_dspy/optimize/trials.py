@@ -103,7 +103,8 @@ class Outcome:
     @property
     def unchanged(self) -> bool:
         """Whether the program written is the one that was given."""
-        return self.after.protocol == self.before.protocol
+        settings = (one.protocol.settings for one in (self.before, self.after))
+        return self.prompts_after == self.prompts_before and next(settings) == next(settings)
 
     @cached_property
     def p_value(self) -> float:
@@ -113,15 +114,20 @@ class Outcome:
     @property
     def better(self) -> bool:
         """Whether F1 is higher, the p-value under 0.05, and no more questions failed."""
-        is_higher = self.after.f1 > self.before.f1 and self.p_value < 0.05
-        return is_higher and self.failures[1] <= self.failures[0]
+        return self._is_higher and self.p_value < 0.05
+
+    @property
+    def _is_higher(self) -> bool:
+        return self.after.f1 > self.before.f1 and self.failures[1] <= self.failures[0]
 
     @property
     def verdict(self) -> str:
         """The result in words."""
         if self.unchanged:
             return "unchanged"
-        return "better" if self.better else "no better than before"
+        if self.better:
+            return "better"
+        return "higher, but not significantly" if self._is_higher else "no better than before"
 
     @property
     def figure(self) -> Path:
