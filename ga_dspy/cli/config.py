@@ -123,8 +123,9 @@ def read_config(path: Path | None, given: Collection[str] = ()) -> dict[str, Set
             expected = "TOML, and .env beside it, in UTF-8"
             raise InputError(f"{relative(path)}: {error}", expected=expected) from error
         own = of_file.get("settings")
-        for table, name in [*((of_file, each) for each in _PATHS), (own, "schema")]:
-            value = table.get(name) if isinstance(table, dict) else None
+        tables = [(of_file, _PATHS), (own if isinstance(own, dict) else {}, ("schema",))]
+        for table, name in ((table, name) for table, names in tables for name in names):
+            value = table.get(name)
             if isinstance(value, str) and ":/" not in value:  # models:/NAME is no path
                 table[name] = str(relative(path.absolute().parent / Path(value).expanduser()))
     variables = {name: os.environ.get(f"GA_DSPY_{name.upper()}") for name in _NAMES}
