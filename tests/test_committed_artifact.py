@@ -1,4 +1,4 @@
-"""The artifact in `artifacts/demo`: intact, and the same bytes when it is compiled again."""
+"""The artifacts in the repository: intact; the demo's has the same bytes when compiled again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ga_dspy.artifact import verify
+from ga_dspy.artifact import load, verify
 from ga_dspy.cli.choices import choose_lms
 from ga_dspy.cli.compile import compile_program
 from ga_dspy.demo import corpus, questions
@@ -19,6 +19,18 @@ ARTIFACT = Path(__file__).parents[1] / "artifacts" / "demo"
 
 def test_the_committed_artifact_is_intact() -> None:
     assert verify(ARTIFACT) == ""
+
+
+@pytest.mark.parametrize("name", ["vanilla-rag", "graph-anchor"])
+def test_those_for_a_small_lm_compare_facts_and_hold_no_rows_of_a_dataset(name: str) -> None:
+    path = ARTIFACT.parent / "qwen2.5-coder-1.5b" / name
+    assert verify(path) == ""
+    made = load(path, retriever=lambda query, k: list(corpus())[:k])
+    given = type(made)(made.retriever, compare_facts=True)
+    assert made.settings() == given.settings()
+    assert made.dump_state() == given.dump_state()
+    scores = json.loads((path / "manifest.json").read_text())["scores"]
+    assert scores["held_out"] == "test" and scores["f1_after"] > scores["f1_before"] + 5
 
 
 @pytest.mark.slow
