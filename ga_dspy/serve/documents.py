@@ -370,7 +370,7 @@ def add_documents(app: FastAPI, service: Service) -> None:
         """
         _ = store.whole  # raises if there is none
         async with store.turns:
-            if "json" in request.headers.get("content-type", ""):
+            if "json" in request.headers.get("content-type", "").lower():
                 given = _validated(NewDocument, await request.body())
                 drafts = await in_thread(store.read_text, given)
                 return await in_thread(store.put, caller, drafts)
