@@ -78,6 +78,20 @@ def test_several_questions_are_answered_in_order_over_one_index(
     assert shown.index(QUESTION) < shown.index(OTHER) and shown.count("─ Answer") == 2
 
 
+def test_a_question_that_fails_does_not_keep_the_others_from_being_asked(
+    command: Command, index: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "all.txt").write_text(f"{'Who? ' * 5000}\n{QUESTION}\n")
+    asked = ("ask", "--questions", "all.txt", "--index", index, "--program", "vanilla-rag")
+    done = command(*asked, "--json", cwd=tmp_path)
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert "characters" in first["error"] and "answer" not in first
+    assert second["answer"] and done.returncode == 1
+    shown = command(*asked, cwd=tmp_path)
+    assert "failed: " in shown.stderr + shown.stdout and "─ Answer" in shown.stdout
+    assert shown.returncode == 1
+
+
 def test_a_setting_of_the_program_counts(command: Command, index: Path, tmp_path: Path) -> None:
     done = command("ask", DEMO_QUESTION, "--index", index, "--json", "--set", "k=2", "--set",
                    "max_steps=1", "--set", "abstain=chained", cwd=tmp_path)  # fmt: skip

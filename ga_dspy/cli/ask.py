@@ -17,7 +17,7 @@ from typing import Annotated, Any, get_type_hints
 import dspy
 from rich.rule import Rule
 from rich.text import Text
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from ga_dspy.cli import runs
 from ga_dspy.cli.choices import Asking, AskingOptions, Json, choose_lms, choose_program
@@ -32,7 +32,7 @@ from ga_dspy.cli.console import (
     show_steps,
 )
 from ga_dspy.demo import DEMO_QUESTION, RECORDED, corpus, questions
-from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.errors import GaDspyError, InputError, RunAborted
 from ga_dspy.eval import Report, load, run_program
 from ga_dspy.eval.methods import METHODS, method
 from ga_dspy.graphrag import estimate_build
@@ -222,8 +222,8 @@ def programs(
 # --- ask
 
 SMALL_LM_NOTE = (
-    "In our measurements a model under 4B gained nothing from the graph: --program vanilla-rag "
-    "costs half the tokens (docs/lm.md)."
+    "In our measurements a model under 4B gained 6 to 9 F1 from --set compare_facts=true, and "
+    "nothing from the graph: --program vanilla-rag costs half the tokens (docs/lm.md)."
 )
 _BILLIONS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
 _SAMPLE = 200
@@ -237,6 +237,8 @@ def ask(
 ) -> None:
     r"""Answer questions, and show how each answer is found.
 
+    Of several questions, one that fails is named, and the others are answered; the exit code is 1.
+
     Examples:
         ga-dspy ask "Who designed the bridge?" --index my-index --lm openai/gpt-4.1-mini
         ga-dspy ask "…" --index my-index --lm openai/qwen3 \
@@ -248,21 +250,36 @@ def ask(
     asked = [replace_invalid(text.strip()) for text in _read_questions(question or (), questions)]
     if not asked:
         raise InputError("no question", expected="one or more", remedy='ask "Who …?" --index DIR')
-    if json_only:
-        indent = None if questions or len(asked) > 1 else 2
-        for text in asked:
-            found = asking.program(question=text)
-            record = {"question": text, **_lm_names(asking), **as_json(found)}
-            print(json_text(record, indent), flush=True)  # noqa: T201 - the output itself
-        return
-    console, note = Console(), _graph_cost(asking)
+    console, note = Console(), "" if json_only else _graph_cost(asking)
+    indent, failed = None if questions or len(asked) > 1 else 2, 0
     for place, text in enumerate(asked):
-        if place:
+        if place and not json_only:
             console.print()
-        _answer(console, asking, text, note)
-    lms = asking.models.all
+        try:
+            if json_only:
+                _print_record(asking, text, as_json(asking.program(question=text)), indent)
+            else:
+                _answer(console, asking, text, note)
+        except (GaDspyError, dspy.LMError) as error:
+            if len(asked) == 1 or isinstance(error, RunAborted):
+                raise
+            failed += 1
+            if json_only:
+                _print_record(asking, text, {"error": str(error)}, indent)
+            else:
+                console.warn(f"failed: {error}")
+    if not json_only:
+        _advise(console, asking)
+    if failed:
+        raise Exit(1)
+
+
+def _advise(console: Console, asking: Asking) -> None:
+    """Print what the LM asked is known for, if it is the embedded one or a small one."""
+    lms, program = asking.models.all, asking.program
     console.note_embedded_lm(*lms)
-    if isinstance(asking.program, GraphAnchor) and any(is_small(lm.model) for lm in lms):
+    is_tuned = getattr(program, "compare_facts", True) and not isinstance(program, GraphAnchor)
+    if not is_tuned and any(is_small(lm.model) for lm in lms):
         console.print(SMALL_LM_NOTE, style="dim")
 
 
@@ -293,6 +310,13 @@ def _answer(console: Console, asking: Asking, question: str, note: str) -> dspy.
         found = asking.program(question=question)
     show_answer(console, found, note, _lm_names(asking).get("lms", {}))
     return found
+
+
+def _print_record(
+    asking: Asking, question: str, found: Mapping[str, Any], indent: int | None
+) -> None:
+    record = {"question": question, **_lm_names(asking), **found}
+    print(json_text(record, indent), flush=True)  # noqa: T201 - the output itself
 
 
 def _lm_names(asking: Asking) -> dict[str, Any]:
