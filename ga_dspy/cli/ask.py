@@ -222,7 +222,7 @@ def programs(
 # --- ask
 
 SMALL_LM_NOTE = (
-    "In our measurements a model under 4B gained 6 to 9 F1 from --set compare_facts=true, and "
+    "In our measurements a model under 4B gained 4 to 9 F1 from --set compare_facts=true, and "
     "nothing from the graph: --program vanilla-rag costs half the tokens (docs/lm.md)."
 )
 _BILLIONS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
