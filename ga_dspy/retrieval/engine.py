@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -24,6 +24,8 @@ from ga_dspy.retrieval.postings import (
     Arrays,
     Rows,
     Table,
+    are_among,
+    distinct,
     key_of,
     mentioned_in,
     ragged,
@@ -466,11 +468,15 @@ class LocalEngine:
 
     def holding(self, name: str) -> Rows:
         """Return the rows that hold every word of a name."""
-        words = map(self._word, set(word_keys(name)))
-        cells = ([rows for rows, _ in self._cells(word.lists)] for word in words)
-        holders: list[Any] = [np.concatenate([np.zeros(0, np.int64), *lists]) for lists in cells]
-        found: Rows = reduce(np.intersect1d, holders)
-        return found
+        asked = sorted(map(self._word, set(word_keys(name))), key=lambda word: word.often)
+        rows = np.zeros(0, dtype=np.int64)
+        for number, word in enumerate(asked):
+            lists = [holders for holders, _ in self._cells(word.lists)]
+            holders = np.concatenate([*lists, np.zeros(0, dtype=np.int32)]).astype(np.int64)
+            rows = rows[are_among(rows, holders)] if number else holders
+            if not len(rows):
+                break
+        return rows
 
     # --- Names and links
 
@@ -480,7 +486,7 @@ class LocalEngine:
 
     def rows_named(self, text: str) -> Rows:
         """Return the rows whose name occurs in a text, ascending."""
-        return np.unique(self.find("aliases", mentioned_in([text], self.known)[1])[1])
+        return distinct(self.find("aliases", mentioned_in([text], self.known)[1])[1])
 
     def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
         """Return the links of given rows.
@@ -528,7 +534,7 @@ class LocalEngine:
         strong = np.flatnonzero(1 / meant >= least[into])
         name, target = self.find("mentions", names[strong], users[..., strong])
         name = strong[name]
-        own = np.isin(name * self.size + target, alike * self.size + bearer)
+        own = are_among(name * self.size + target, alike * self.size + bearer)
         found.append((into[name], target, 1 / np.maximum(meant[name] - own, 1)))
         strong = np.flatnonzero(span_weight >= least[shared])
         span, target = self.find("spans", spans[strong], those[..., strong])

@@ -125,10 +125,25 @@ def ragged(
     return owner, np.arange(len(owner)) + first[owner]
 
 
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the distinct values, ascending; faster than NumPy's own for few values."""
+    values = np.sort(values)
+    return values[changes(values)]
+
+
 def changes(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Return where sorted values differ from the one before."""
     found = np.ones(len(values), dtype=np.bool_)
     np.not_equal(values[1:], values[:-1], out=found[1:])
+    return found
+
+
+def are_among(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which values are among some others, which need not be sorted."""
+    if not len(others):
+        return np.zeros(len(values), dtype=np.bool_)
+    others = np.sort(others)
+    found: NDArray[np.bool_] = others.take(others.searchsorted(values), mode="clip") == values
     return found
 
 

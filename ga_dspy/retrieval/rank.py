@@ -12,7 +12,7 @@ from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.engine import Links, LocalEngine, top_places
 from ga_dspy.retrieval.milvus import MilvusEngine
-from ga_dspy.retrieval.postings import PARTS, Kind, Rows
+from ga_dspy.retrieval.postings import PARTS, Kind, Rows, are_among, distinct
 
 # Each extends the one before: hybrid mixes BM25 and cosine, and favours passages whose title is in
 # the query; linked adds a walk along the links from what hybrid finds. Only candidates are scored:
@@ -146,14 +146,14 @@ class Ranking:
 
     def _widen(self, relevance: Relevance, rows: Rows, near: Rows) -> Relevance:
         """Add rows to the candidates, scored by words; by the cosine too if they are near."""
-        rows = np.unique(rows)
-        rows = rows[~np.isin(rows, relevance.rows)]
+        rows = distinct(rows)
+        rows = rows[~are_among(rows, relevance.rows)]
         if not len(rows):
             return relevance
         weights = self.engine.weigh(relevance.query, rows)
         lexical = (weights.times @ weights.cells).astype(np.float64)
         scores = SPARSE_SHARE * lexical / (relevance.best_words or 1.0)
-        places = np.flatnonzero(np.isin(rows, near))
+        places = np.flatnonzero(are_among(rows, near))
         if relevance.closest > 0 and len(places):
             close = self.engine.cosines(relevance.vector, rows[places])
             scores[places] += DENSE_SHARE * np.maximum(close, 0) / relevance.closest
@@ -224,7 +224,7 @@ class Part(NamedTuple):
         every = np.concatenate([rows for rows, _ in known])
         begins = np.concatenate([rows[links.source] for rows, links in known])
         ends = np.concatenate([links.target for _, links in known])
-        rows = np.unique(np.concatenate([every, ends, besides]))
+        rows = distinct(np.concatenate([every, ends, besides]))
         total, asked = np.ones(len(rows)), rows.searchsorted(every)
         total[asked] = np.maximum(np.concatenate([links.total for _, links in known]), 1e-6)
         weight = np.concatenate([links.weight for _, links in known])
@@ -242,7 +242,7 @@ class Part(NamedTuple):
 
     def edges(self, leading: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """Return the links of some places: source, target, weight; parallel links are merged."""
-        size, chosen = len(self.rows), np.isin(self.source, leading)
+        size, chosen = len(self.rows), are_among(self.source, leading)
         pairs = self.source[chosen] * size + self.target[chosen]
         pairs, same = np.unique(pairs, return_inverse=True)
         weight = np.bincount(same, weights=self.weight[chosen], minlength=len(pairs))
@@ -270,7 +270,7 @@ def walk(engine: Engine, starts: Rows, mass: Scores, candidates: Rows) -> tuple[
         return Part.of(known, candidates)
 
     is_small = len(engine) <= SMALL
-    rows = engine.rows() if is_small else np.unique(starts)
+    rows = engine.rows() if is_small else distinct(starts)
     part = expanded(rows, np.full(len(rows), 0.0 if is_small else FAINT_START))
     for _ in range(ROUNDS):
         if len(part.asked) == len(part.rows):
