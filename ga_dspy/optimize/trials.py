@@ -103,8 +103,8 @@ class Outcome:
     @property
     def unchanged(self) -> bool:
         """Whether the program written is the one that was given."""
-        settings = (one.protocol.settings for one in (self.before, self.after))
-        return self.prompts_after == self.prompts_before and next(settings) == next(settings)
+        before, after = self.before.protocol.settings, self.after.protocol.settings
+        return self.prompts_after == self.prompts_before and before == after
 
     @cached_property
     def p_value(self) -> float:
