@@ -108,6 +108,7 @@ def test_a_setting_of_the_program_counts(command: Command, index: Path, tmp_path
         (("--set", "k"), "name=value"),
         (("--adapter", "yaml"), "'yaml' is not one of"),
         (("--lm-set", "hot"), "--lm-set hot"),
+        (("--lm-set", "temperature=hot"), "Expected a number"),
     ],
 )
 def test_a_setting_that_there_is_not_is_named_with_those_that_there_are(

@@ -115,6 +115,8 @@ class LMOptions:
         if self.no_cache:
             dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
         lm_set = read_pairs(self.lm_set or (), "--lm-set")
+        if isinstance(heat := lm_set.get("temperature"), str):  # DSPy compares it
+            raise InputError(f"--lm-set temperature={heat}", expected="a number")
         models = choose_lms(self.lm, self.api_base, self.timeout, lm_set)
         log, handler = logging.getLogger("ga_dspy"), logging.StreamHandler(sys.stderr)
         log.addHandler(handler)
