@@ -106,6 +106,7 @@ _JUDGEMENT = re.compile(
 )
 _CITATION = re.compile(r"\s*\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
 
+# A row of citations, with what joins them: " [1], [2] and [4]".
 _CITATIONS = re.compile(r"\s*\[[\d,; ]+\](?:,? (?:and )?\[[\d,; ]+\])*")
 
 
