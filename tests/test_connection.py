@@ -10,7 +10,7 @@ import dspy
 import pytest
 from endpoint import Behaviour, Endpoint
 
-from ga_dspy.lm.connection import connect
+from ga_dspy.lm.endpoints import connect
 
 
 @pytest.fixture

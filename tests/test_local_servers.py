@@ -16,7 +16,7 @@ from ga_dspy import Passage, VanillaRAG
 from ga_dspy.cli.choices import choose_lm
 from ga_dspy.cli.serve import choose_deadline
 from ga_dspy.lm import endpoints
-from ga_dspy.lm.connection import is_local
+from ga_dspy.lm.endpoints import is_local
 from ga_dspy.lm.failures import is_timeout, is_transient, room_left, too_long
 from ga_dspy.programs import Usage, meter
 

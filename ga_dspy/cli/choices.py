@@ -24,8 +24,7 @@ from ga_dspy.errors import InputError
 from ga_dspy.eval.methods import method
 from ga_dspy.graphrag import Access, GraphIndex, Schema
 from ga_dspy.lm.adapters import ADAPTERS, AdapterName
-from ga_dspy.lm.connection import is_local
-from ga_dspy.lm.endpoints import EMBEDDED, default_timeout, server_address
+from ga_dspy.lm.endpoints import EMBEDDED, default_timeout, is_local, server_address
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.settings import read_pairs, typed_settings
 from ga_dspy.retrieval import Index, Where

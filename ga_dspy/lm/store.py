@@ -1,7 +1,7 @@
 """The store of LM calls: cache, resume and cost ledger in one file.
 
-A finished call is on disk before its answer is used. A run or a compilation that was killed starts
-again, and is answered from the store as far as it got: nothing is paid twice.
+A finished call is written to disk before its answer is used. A killed run or compilation that is
+started again gets its finished calls from the store, so nothing is paid for twice.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ import pydantic
 from dspy.lm15 import Request, Response
 
 from ga_dspy.errors import InputError, RunAborted
-from ga_dspy.lm.connection import UNRECORDED
 from ga_dspy.lm.dspy_private import CallResult
-from ga_dspy.lm.endpoints import EMBEDDED, server_address
+from ga_dspy.lm.endpoints import EMBEDDED, UNRECORDED, server_address
 from ga_dspy.storage import Journal
 from ga_dspy.text import estimate_tokens
 
-# --- What calls may cost, and what they have cost
+# --- Caps and spending
 
 
 class BudgetExceeded(BaseException):
-    """A cap is reached: no further LM call is made.
+    """A cap is reached, and no further LM call is made.
 
-    Not an `Exception`: optimizers catch those, score the question 0 and go on.
+    Not an `Exception`, because optimizers catch those, score the question 0 and continue.
     """
 
 
 class Caps(NamedTuple):
-    """The most that may be spent; None for no limit. Money is in US dollars."""
+    """Limits on spending; None for no limit. Money is in US dollars."""
 
     calls: int | None = None
     tokens: int | None = None
@@ -57,31 +56,31 @@ class Caps(NamedTuple):
         )
 
     def check_enough(self, least: Spent) -> None:
-        """Check that no cap is below what is needed to try anything.
+        """Check that every cap allows at least one candidate to be tried.
 
         Raises:
-            InputError: One is; the message names the smallest cap that works.
+            InputError: A cap is too low; the message names the smallest one that works.
         """
         for (name, cap), needed in zip(self._asdict().items(), least[:3], strict=True):
             if cap is not None and cap < (needed or 0):
                 raise InputError(
-                    f"under a cap of {cap:,} {name} nothing could be tried: the program is "
-                    "measured before and after, and a candidate on the validation questions",
-                    expected=f"a cap of about {needed:,} {name} at least",
+                    f"a cap of {cap:,} {name} is too low to try anything: the program is measured "
+                    "before and after, and a candidate on the validation questions",
+                    expected=f"a cap of at least about {needed:,} {name}",
                     remedy="raise the cap, or pass fewer questions; finished calls are kept and "
-                    "not paid twice",
+                    "not paid for twice",
                 )
 
 
 class Spent(NamedTuple):
-    """What has been spent.
+    """The cost of LM calls.
 
     Attributes:
-        calls: LM calls, one for each completion; a repeated request is answered from the ledger
-            and counts once.
-        tokens: Prompt and completion tokens of those calls.
-        money: US dollars; None where an LM has no known price.
-        replayed: How many of the calls an earlier run had made already.
+        calls: The number of completions; a repeated request is answered from the store and counts
+            once.
+        tokens: Their prompt and completion tokens.
+        money: US dollars; None if a price is unknown.
+        replayed: How many of the completions an earlier run had made.
     """
 
     calls: int = 0
@@ -91,16 +90,14 @@ class Spent(NamedTuple):
 
     def plus(self, other: Spent) -> Spent:
         """Return the sum."""
-        known = self.money is not None and other.money is not None
-        return Spent(
-            self.calls + other.calls,
-            self.tokens + other.tokens,
-            (self.money or 0.0) + (other.money or 0.0) if known else None,
-            self.replayed + other.replayed,
-        )
+        money = None
+        if self.money is not None and other.money is not None:
+            money = self.money + other.money
+        calls, tokens = self.calls + other.calls, self.tokens + other.tokens
+        return Spent(calls, tokens, money, self.replayed + other.replayed)
 
     def times(self, factor: float) -> Spent:
-        """Return the product, rounded up."""
+        """Return the cost multiplied by a factor, rounded up."""
         money = None if self.money is None else self.money * factor
         return Spent(math.ceil(self.calls * factor), math.ceil(self.tokens * factor), money)
 
@@ -120,7 +117,7 @@ _UNDER_WAY = 60.0  # seconds
 
 
 class StoredCall(NamedTuple):
-    """A finished call: DSPy's record of the result, its tokens, its price where known."""
+    """A finished call: DSPy's record of the result, its tokens, and its price if known."""
 
     result: dict[str, Any]
     tokens: int
@@ -134,25 +131,25 @@ def _stored(text: str, tokens: int, money: float | None) -> StoredCall:
 
 
 class CallStore(Journal):
-    """Finished LM calls by the digest of their request, and what this process has spent on them.
+    """Finished LM calls by the digest of their request, and what this process spent on them.
 
-    Threads may share a store. Secrets are withheld from what is written.
+    Threads may share a store. What is written contains no secrets.
 
     Args:
         path: The file.
-        what: What writes it ("run", "compilation"), for messages.
-        is_temporary: Whether the file only serves to resume: it is removed where its `with` block
-            ends without an error, or where it holds no call.
-        on_spent: Called with what has been spent, after each call.
+        what: The kind of work that writes it ("run", "compilation"), for messages.
+        is_temporary: Whether the file only serves to resume: it is removed when its `with` block
+            ends without an error, or if it holds no call.
+        on_spent: Called with the total spent, after each call.
 
     Attributes:
-        spent: What this process has spent.
+        spent: The total that this process has spent.
         paid: The keys of the calls that this process has counted.
-        failures: How many calls of this process brought nothing.
+        failures: The number of failed calls of this process.
 
     Raises:
-        InUse: Another process has it open.
-        DamagedFile: The file is something else.
+        InUse: Another process has the file open.
+        DamagedFile: The file is not a store.
     """
 
     def __init__(
@@ -175,9 +172,9 @@ class CallStore(Journal):
 
     @contextmanager
     def turn(self, key: str) -> Iterator[StoredCall | None]:
-        """Let one thread at a time work on a request, so that two never pay for the same.
+        """Let one thread at a time work on a request, so that none is paid for twice.
 
-        Yields the call with this digest, if it is finished.
+        Yields the call with this digest if it is finished.
         """
         with self._books:
             turn = self._turns.setdefault(key, threading.Lock())
@@ -187,13 +184,13 @@ class CallStore(Journal):
 
     def keep(self, key: str, role: str, call: StoredCall) -> None:
         """Write a finished call."""
-        # What an LM of the old kind returns may be anything with attributes.
+        # A legacy LM may return any object with attributes.
         text = json.dumps(call.result, ensure_ascii=False, default=vars)
         row = (key, role, call.tokens, call.money, text)
         self.write("INSERT OR REPLACE INTO call VALUES (?, ?, ?, ?, ?)", *row)
 
     def forget(self, role: object) -> None:
-        """Remove the calls of a piece of work that is done, and recorded elsewhere."""
+        """Remove the calls of a finished piece of work, whose result is stored elsewhere."""
         self.write("DELETE FROM call WHERE role = ?", str(role))
 
     def __exit__(self, *error: object) -> None:
@@ -201,20 +198,18 @@ class CallStore(Journal):
         super().__exit__(*error)
 
     def close(self) -> None:
-        """Close the file; remove a temporary one that is of no further use."""
-        is_over = self._is_temporary
+        """Close the file; remove a temporary one that is no longer needed."""
+        is_obsolete = self._is_temporary
         try:
-            if is_over and not self._is_done:
-                is_over = not self.rows("SELECT 1 FROM call LIMIT 1")
+            if is_obsolete and not self._is_done:
+                is_obsolete = not self.rows("SELECT 1 FROM call LIMIT 1")
         finally:
             super().close()
-        if is_over:
+        if is_obsolete:
             self.path.unlink()
 
-    # --- What is spent
-
     def reserve(self, caps: Caps, asked: Spent) -> str:
-        """Set a request aside before it is sent; return why if the caps do not allow it."""
+        """Reserve a request before it is sent; return the reason if the caps do not allow it."""
         with self._books:
             spent, total = self.spent, self.spent.plus(self._reserved).plus(asked)
             if caps.calls is not None and total.calls > caps.calls:
@@ -229,7 +224,7 @@ class CallStore(Journal):
             return ""
 
     def settle(self, asked: Spent, cost: Spent = NOTHING) -> None:
-        """Book what a request that was set aside came to; nothing if it failed."""
+        """Replace a reservation by what the request cost; nothing if it failed."""
         with self._books:
             self._reserved = self._reserved.plus(asked.times(-1))
             self.failures += cost is NOTHING
@@ -239,19 +234,19 @@ class CallStore(Journal):
             self._on_spent(self.spent)
 
     def wait(self) -> None:
-        """Wait for calls under way, such as those of threads that an optimizer left behind."""
+        """Wait for unfinished calls, such as those of threads that an optimizer left running."""
         with self._books:
             self._books.wait_for(lambda: self._reserved.calls <= 0, timeout=_UNDER_WAY)
 
 
 class Gate:
-    """Lets the LM calls of one phase through until a cap is reached, or the phase is over.
+    """Admits the LM calls of one phase until a cap is reached or the phase ends.
 
-    A phase has its own gate, so that threads an optimizer left behind cannot spend what is kept for
-    the next phase.
+    Each phase has its own gate, so that threads left running by an optimizer cannot spend what is
+    reserved for the next phase.
 
     Attributes:
-        closed: Why nothing is let through any more; empty while it is open.
+        closed: Why no further call is admitted; empty while the gate is open.
         down: Why the endpoint was given up; empty if it was not.
     """
 
@@ -261,14 +256,14 @@ class Gate:
         self.down = ""
 
     def close(self, reason: str) -> None:
-        """Let nothing through from here on; the first reason stays."""
+        """Admit no further calls; the first reason is kept."""
         self.closed = self.closed or reason
 
     def admit(self, asked: Spent) -> None:
-        """Set a request aside.
+        """Reserve a request.
 
         Raises:
-            BudgetExceeded: A cap is reached, or the gate was closed before.
+            BudgetExceeded: A cap is reached, or the gate is closed.
         """
         if not self.closed:
             reached = self.store.reserve(self.caps, asked)
@@ -278,7 +273,7 @@ class Gate:
         raise BudgetExceeded(self.closed)
 
     def fail(self, asked: Spent, error: BaseException) -> None:
-        """Give a request up; where the endpoint is down, or refuses all, close the gate."""
+        """Release a failed request; close the gate if the endpoint is down or refuses all calls."""
         self.store.settle(asked)
         if isinstance(error, RunAborted):
             self.down = self.down or str(error)
@@ -293,10 +288,10 @@ class Scope:
     """The calls of one purpose.
 
     Attributes:
-        gate: The gate that they go through.
-        role: What they are for: "task", "reflection" or "prompt", or a piece of work.
-        counts: How often each request was made, where the same request asks for another reply;
-            None where it is answered from the store.
+        gate: The gate that admits them.
+        role: The purpose: "task", "reflection" or "prompt", or the name of a piece of work.
+        counts: How often each request was made, if a repeated request asks for another reply;
+            None if it gets the stored reply.
     """
 
     gate: Gate
@@ -309,7 +304,7 @@ class Scope:
         """Answer a request from the store, or send and store it.
 
         Returns:
-            What `send` returned, and None; or None, and the record of a stored call.
+            The result of `send`, and None; or None, and the record of a stored call.
 
         Raises:
             BudgetExceeded: The gate is closed.
@@ -320,7 +315,8 @@ class Scope:
             if stored is not None and key in store.paid:
                 return None, stored.result
             texts = [m.get("content") for m in body.get("messages", ())] or [body["request"]]
-            asked = Spent(n, n * sum(estimate_tokens(str(text)) for text in texts))
+            prompt_tokens = sum(estimate_tokens(str(text)) for text in texts)
+            asked = Spent(n, n * prompt_tokens)
             self.gate.admit(asked)
             answer, call = None, stored
             if call is None:
@@ -345,14 +341,14 @@ class Scope:
         return hashlib.sha256(f"{self.role} {key} {self.counts[key]}".encode()).hexdigest()
 
 
-# What a request is sent with that decides no answer, or must not be written.
-_LEFT_OUT = {
+# Settings that do not affect the answer, or must not be written.
+_NOT_IN_KEY = {
     "api_key", "headers", "extra_headers", "cache", "timeout", "num_retries", "max_retries",
 }  # fmt: skip
 
 
 def _body(lm: dspy.BaseLM, prompt: Any, messages: Any, **settings: Any) -> dict[str, Any]:
-    """Return what is asked, with the LM's own settings."""
+    """Return the body of a request, with the LM's settings."""
     if isinstance(request := settings.get("request", prompt), Request):
         return {**settings, "request": request}
     asked = messages or [{"role": "user", "content": prompt}]
@@ -360,22 +356,23 @@ def _body(lm: dspy.BaseLM, prompt: Any, messages: Any, **settings: Any) -> dict[
     return {k: v for k, v in body.items() if v is not None or k != "rollout_id"}
 
 
-_version = cache(version)  # it parses the package's metadata, for a millisecond
+_version = cache(version)  # parsing the package's metadata takes a millisecond
 
 
 def request_key(lm: dspy.BaseLM, body: dict[str, Any]) -> str:
-    """Return the SHA-256 of all that decides an answer: model, messages, settings, address."""
+    """Return the SHA-256 of all that affects an answer: model, messages, settings, address."""
     engine = getattr(lm, "engine", "")
-    # The embedded LM answers by the code of this version.
-    own = None if isinstance(engine, str) else f"{type(engine).__qualname__} {_version('ga-dspy')}"
+    custom = None
+    if not isinstance(engine, str):  # the answers of the embedded LM depend on this version
+        custom = f"{type(engine).__qualname__} {_version('ga-dspy')}"
     address = body.get("api_base") or body.get("base_url")
     record = {
         "model": lm.model,
         "type": lm.model_type,
-        "engine": own,
+        "engine": custom,
         "address": server_address(lm.model, address) or None,
         "n": body.get("n") or 1,
-        "body": {k: v for k, v in body.items() if k not in _LEFT_OUT},
+        "body": {k: v for k, v in body.items() if k not in _NOT_IN_KEY},
     }
     text = json.dumps(record, sort_keys=True, default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -390,8 +387,8 @@ def _plain(value: Any) -> Any:
 
 
 def recorded(send: Callable[[], Any]) -> tuple[Any, CallResult]:
-    """Make an LM call; return its answer, and the result from which it can be replayed."""
-    # DSPy leaves its record of a call with each module that makes it.
+    """Make an LM call; return its answer and a result from which it can be replayed."""
+    # DSPy appends its record of a call to the history of each calling module.
     history, settings = list[dict[str, Any]](), dspy.settings
     with dspy.context(
         caller_modules=[SimpleNamespace(history=history), *(settings.caller_modules or [])],
@@ -401,27 +398,29 @@ def recorded(send: Callable[[], Any]) -> tuple[Any, CallResult]:
         answer = send()
     entry = history[-1] if history else {"outputs": answer}
     raw = answer if isinstance(answer, Response) else entry.get("response")
-    responses = raw if isinstance(raw, tuple) else (raw,) if isinstance(raw, Response) else ()
+    if isinstance(raw, Response):
+        raw = (raw,)
+    responses = raw if isinstance(raw, tuple) else ()
     names = ("outputs", "usage", "cost", "response_model", "cost_details")
-    about: Any = {name: entry[name] for name in names if name in entry}
-    return answer, CallResult(responses, raw=None if responses else raw, **about)
+    details: Any = {name: entry[name] for name in names if name in entry}
+    return answer, CallResult(responses, raw=None if responses else raw, **details)
 
 
 def _tokens(result: CallResult, prompt: int) -> int:
-    """Return tokens as reported; for a call from DSPy's cache by its reply; else estimated."""
+    """Return the reported tokens, also those of a reply from DSPy's cache; else an estimate."""
     if total := result.usage.get("total_tokens"):
         return int(total)
     replies = result.responses or (result.raw,)
-    known = [
-        reported_tokens({"usage": result.usage, "response": reply})
-        for reply in (replies[:1] if result.usage else replies)
-    ]
-    estimated = prompt + sum(estimate_tokens(str(output)) for output in result.outputs)
-    return sum(sum(tokens) for tokens in known if tokens) or estimated
+    if result.usage:  # it covers all replies
+        replies = replies[:1]
+    reported = 0
+    for reply in replies:
+        reported += sum(reported_tokens({"usage": result.usage, "response": reply}) or ())
+    return reported or prompt + sum(estimate_tokens(str(output)) for output in result.outputs)
 
 
 def reported_tokens(record: dict[str, Any]) -> tuple[int, int] | None:
-    """Return prompt and completion tokens as the LM reported them, now or in its cached reply."""
+    """Return the prompt and completion tokens that the LM reported, now or in a cached reply."""
     usage = record.get("usage") or {}
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
     if not prompt:

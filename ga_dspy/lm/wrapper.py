@@ -1,4 +1,4 @@
-"""The wrapper around an LM, through which a program makes its calls."""
+"""The wrapper around an LM through which programs make their calls."""
 
 from __future__ import annotations
 
@@ -12,47 +12,46 @@ from typing import Any, Self
 import dspy
 from dspy.utils import with_callbacks
 
-from ga_dspy.lm.connection import connect
 from ga_dspy.lm.dspy_private import CallResult, finalize, prepare
-from ga_dspy.lm.endpoints import endpoint_digest
+from ga_dspy.lm.endpoints import connect, endpoint_digest
 from ga_dspy.lm.patience import METER, Call, async_attempts, attempts
 from ga_dspy.lm.store import CallStore, Gate, Scope
 
-# DSPy's adapters still send such messages; here they are only passed on. And a rollout id does
-# tell cached replies apart at temperature 0, whatever the warning says.
+# DSPy's own adapters still send OpenAI-style messages. And a rollout id does distinguish cached
+# replies at temperature 0, whatever the warning says.
 warnings.filterwarnings("ignore", "Passing OpenAI-style message", DeprecationWarning, __name__)
 warnings.filterwarnings("ignore", "rollout_id has no effect", UserWarning, "dspy.clients")
 
 
-def _of_the_lm(name: str) -> Any:
-    return property(lambda self: getattr(self.lm, name), doc="As the LM says.")
+def _delegated(name: str) -> Any:
+    return property(lambda self: getattr(self.lm, name), doc="The value of the wrapped LM.")
 
 
 class LMWrapper(dspy.BaseLM):
-    """Wraps an LM; attributes and copies are those of the LM.
+    """Wraps an LM; other attributes delegate to it.
 
-    A call goes through these, in this order. The first two and the last two need a `Scope`:
+    A call takes these steps in this order. The first two and the last two need a `Scope`:
 
-    1. Store: a call that is on disk is replayed from there. No LM is called.
-    2. Budget: a request is set aside under the caps, or `BudgetExceeded` ends the phase.
-    3. Patience: the breaker of the endpoint holds the call back while it is down, transient errors
-       are retried, permanent ones end the run (`EndpointRefused`, `EndpointDown`).
-    4. Connection: DSPy sends one attempt, or answers from its cache, by server.
-    5. Store: the answer is appended before it is used, with secrets withheld.
-    6. Budget: what the call cost is booked.
+    1. Store: a finished call is replayed from disk, without calling the LM.
+    2. Budget: the request is reserved under the caps, or `BudgetExceeded` ends the phase.
+    3. Patience: the circuit breaker holds the call back while the endpoint is down; transient
+       errors are retried, permanent ones end the run (`EndpointRefused`, `EndpointDown`).
+    4. Connection: DSPy sends one attempt, or answers from its cache, which is kept per server.
+    5. Store: the answer is written to disk, without secrets, before it is used.
+    6. Budget: the cost of the call is recorded.
 
-    Callbacks, trackers and history hear of each attempt, or of one replayed call. While a reply is
-    streamed DSPy's own retries apply.
+    Callbacks, trackers and history receive each attempt, or one replayed call. While a reply is
+    streamed, DSPy's own retries apply instead.
 
     Args:
         lm: The LM.
-        scope: Where its calls are stored and counted; None to store nothing.
+        scope: Stores and counts the calls; None to store nothing.
     """
 
-    supports_function_calling = _of_the_lm("supports_function_calling")
-    supports_reasoning = _of_the_lm("supports_reasoning")
-    supports_response_schema = _of_the_lm("supports_response_schema")
-    supported_params = _of_the_lm("supported_params")
+    supports_function_calling = _delegated("supports_function_calling")
+    supports_reasoning = _delegated("supports_reasoning")
+    supports_response_schema = _delegated("supports_response_schema")
+    supported_params = _delegated("supported_params")
 
     def __init__(self, lm: dspy.BaseLM, scope: Scope | None = None) -> None:
         self.lm, self.scope = lm, scope
@@ -72,16 +71,16 @@ class LMWrapper(dspy.BaseLM):
         return LMWrapper(lm, self.scope)
 
     def copy(self, **kwargs: Any) -> Any:
-        """Return the same wrapper around a copy with other settings."""
+        """Return the same wrapper around a copy of the LM with other settings."""
         return self.with_lm(self.lm.copy(**kwargs))
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """Answer as the LM itself would, or did.
+        """Call the LM, or replay a stored call.
 
         Raises:
             BudgetExceeded: A cap is reached.
-            EndpointRefused: No call will be answered.
-            EndpointDown: The endpoint was down for too long.
+            EndpointRefused: The endpoint refuses every call.
+            EndpointDown: The endpoint has been down for too long.
         """
         request = {"prompt": prompt, "messages": messages, **kwargs}
         if self.scope is None:
@@ -90,7 +89,7 @@ class LMWrapper(dspy.BaseLM):
         return answer if record is None else Replayed(self.lm, record)(**request)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """The same from a coroutine; in a worker thread where the call is stored."""
+        """Do the same from a coroutine; in a worker thread if calls are stored."""
         request = {"prompt": prompt, "messages": messages, **kwargs}
         if self.scope is not None:
             return await dspy.asyncify(self)(**request)
@@ -103,7 +102,7 @@ class LMWrapper(dspy.BaseLM):
         return answer
 
     def _send(self, request: dict[str, Any]) -> Any:
-        """Send a request, as often as the `Patience` in force allows."""
+        """Send a request, with the retries that the current `Patience` allows."""
         lm, request = self._connected(request)
         call = Call(self.lm)
         answer: Any = None
@@ -115,7 +114,8 @@ class LMWrapper(dspy.BaseLM):
     def _connected(self, request: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the LM for one attempt, and the request with the server's digest in it.
 
-        DSPy's cache knows a reply by its rollout id, too, and not by the server.
+        DSPy's cache key contains the rollout id but not the server, so the digest becomes part of
+        the rollout id.
         """
         lm: Any = self.lm
         if isinstance(lm, dspy.LM) and (digest := endpoint_digest(lm)):
@@ -131,7 +131,7 @@ _CONTENT = ("prompt", "messages", "request")
 
 
 class Replayed(LMWrapper):
-    """Answers a call from its record; callbacks, trackers and history hear of it as of a call."""
+    """Answers a call from its record; callbacks, trackers and history receive it like any call."""
 
     def __init__(self, lm: dspy.BaseLM, record: dict[str, Any]) -> None:
         super().__init__(lm)
@@ -146,15 +146,15 @@ class Replayed(LMWrapper):
         return finalize(self, prepare(self, prompt, messages, kwargs), result)
 
 
-# --- Who is wrapped by what
+# --- Wrapping
 
 
 def wrap(lm: Any, like: Any = None) -> Any:
-    """Return an LM in its wrapper; itself if it has one, or is no LM.
+    """Return an LM in a wrapper; unchanged if it is wrapped already or is not an LM.
 
     Args:
         lm: The LM.
-        like: A wrapper of another LM, whose store, budget or cluster the calls go through, too.
+        like: The wrapper of another LM, whose store, budget or cluster this LM shares.
     """
     if not isinstance(lm, dspy.BaseLM) or isinstance(lm, LMWrapper):
         return lm
@@ -162,7 +162,7 @@ def wrap(lm: Any, like: Any = None) -> Any:
 
 
 def unwrapped(lm: Any) -> Any:
-    """Return the LM inside its wrappers."""
+    """Return the LM without its wrappers."""
     while isinstance(lm, LMWrapper):
         lm = lm.lm
     return lm
@@ -171,9 +171,8 @@ def unwrapped(lm: Any) -> Any:
 def wrap_for_work(lm: Any, store: CallStore, work: object, gate: Gate | None = None) -> Any:
     """Return an LM whose calls are stored until a piece of work is done (`CallStore.forget`).
 
-    The work may be interrupted and begin again: it is answered as before as far as it got. An LM
-    that stores its calls elsewhere is returned as it is. Calls go through the gate, if there is
-    one.
+    Work that is interrupted and started again gets the stored answers. An LM that already stores
+    its calls elsewhere is returned unchanged. Calls go through the gate, if one is given.
     """
     is_stored = type(lm) is not LMWrapper or lm.scope is not None
     if not isinstance(lm, dspy.BaseLM) or (isinstance(lm, LMWrapper) and is_stored):
@@ -182,16 +181,16 @@ def wrap_for_work(lm: Any, store: CallStore, work: object, gate: Gate | None = N
 
 
 def wrap_for_gate(lm: dspy.BaseLM, gate: Gate, role: str) -> LMWrapper:
-    """Return a copy of an LM whose calls go through a gate, and are stored for good."""
+    """Return a copy of an LM whose calls go through a gate and stay in its store."""
     return LMWrapper(unwrapped(lm).copy(), Scope(gate, role))
 
 
 class StepLMs(LMWrapper):
-    """The LMs of a program's steps as one LM, for what knows one LM of a program alone.
+    """The LMs of a program's steps as one LM, for code that expects a program to have one.
 
     Args:
-        lm: Answers steps without an LM of their own, and calls outside of a program.
-        steps: LMs by the step's name.
+        lm: Answers the other steps, and calls outside a program.
+        steps: LMs by step name.
     """
 
     def __init__(self, lm: dspy.BaseLM, steps: Mapping[str, dspy.BaseLM]) -> None:
@@ -199,27 +198,27 @@ class StepLMs(LMWrapper):
         self.steps = steps
 
     def of_step(self, step: str) -> dspy.BaseLM:
-        """Return the LM that answers a step."""
+        """Return the LM for a step."""
         return self.steps.get(step, self.lm)
 
     def with_lm(self, lm: dspy.BaseLM) -> Any:
-        """Return an LM wrapped as these are."""
+        """Return an LM in the same wrapper."""
         return wrap(lm, like=self.lm)
 
     def copy(self, **kwargs: Any) -> StepLMs:
-        """Return the same over copies with other settings."""
+        """Return a copy whose LMs have other settings."""
         steps = {step: lm.copy(**kwargs) for step, lm in self.steps.items()}
         return StepLMs(self.lm.copy(**kwargs), steps)
 
     @property
     def _current(self) -> Any:
-        """The LM of the step under way."""
+        """The LM of the current step."""
         return self.of_step(getattr(dspy.settings.get(METER), "step", ""))
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """Answer as the step's LM does."""
+        """Call the LM of the current step."""
         return self._current(prompt, messages=messages, **kwargs)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """The same from a coroutine."""
+        """Call the LM of the current step from a coroutine."""
         return await self._current.acall(prompt, messages=messages, **kwargs)
