@@ -191,8 +191,8 @@ def test_an_endpoint_that_stays_down_ends_the_run_and_one_line_says_how_to_go_on
     done = command(*words(index, tmp_path / "a"), *at(endpoint, "--patience", "2m"), cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     waits, ends = done.stderr.strip().splitlines()
-    assert "all calls wait for it, 2 min at most" in waits
-    assert "has been down for 2" in ends and "start the same again" in ends
+    assert "all calls wait for it, at most 2 min" in waits
+    assert "has been down for 2" in ends and "run the same command again" in ends
 
 
 def test_an_outage_costs_no_question_and_is_said_as_it_goes(
@@ -202,7 +202,7 @@ def test_an_outage_costs_no_question_and_is_said_as_it_goes(
     done = command(*words(index, tmp_path / "a"), *at(endpoint, "--threads", "3"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     waits, goes_on = done.stderr.strip().splitlines()
-    assert "1 h at most" in waits and "answers again after" in goes_on
+    assert "at most 1 h" in waits and "answers again after" in goes_on
 
 
 def test_a_time_that_is_none_is_refused(command: Command, index: Path, tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_money_is_counted_and_a_call_without_a_price_ends_a_cap_of_money(ledger:
 
 @pytest.mark.parametrize("caps", [Caps(calls=0), Caps(tokens=-1), Caps(money=0.0)])
 def test_a_cap_under_which_nothing_could_be_tried_is_refused(caps: Caps) -> None:
-    with pytest.raises(InputError, match="nothing could be tried"):
+    with pytest.raises(InputError, match="too low to try anything"):
         caps.check_enough(Spent(1, 1, 1.0))
 
 

@@ -147,7 +147,7 @@ def test_a_prompt_that_a_filter_refuses_ends_no_run() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "remedy"),
-    [("401", "API key"), ("404", "model's name"), ("quota", "money and quota")],
+    [("401", "API key"), ("404", "model's name"), ("quota", "credit and quota")],
 )
 def test_what_will_not_pass_ends_the_run_at_once_and_says_what_to_do(
     kind: str, remedy: str
@@ -232,7 +232,7 @@ def test_an_outage_is_waited_for_and_said_once(
     assert ask_in_threads(down.lm, outage=3600) == [["OK"]] * 8
     said = [record.getMessage() for record in caplog.records if record.name == "ga_dspy"]
     assert len(said) == 2, said
-    assert "all calls wait for it, 1 h at most (LMUnexpectedError" in said[0]
+    assert "all calls wait for it, at most 1 h (LMUnexpectedError" in said[0]
     assert "answers again after 1" in said[1]
 
 
@@ -246,7 +246,7 @@ def test_an_outage_longer_than_the_patience_ends_the_run(clock: Any) -> None:
     down = Down(clock, clock.now + 600)
     found = ask_in_threads(down.lm, outage=60)
     assert all(isinstance(error, EndpointDown) for error in found), found
-    assert "start the same again" in str(found[0])
+    assert "run the same command again" in str(found[0])
 
 
 def test_a_pause_that_a_server_asks_for_is_no_outage() -> None:

@@ -24,12 +24,12 @@ ASKED = "Reply with these fields, each below its marker, [[ ## name ## ]]:"
 
 
 class PlainAdapter(dspy.ChatAdapter):
-    """DSPy's chat adapter with a third of its words, which reads whatever a model writes.
+    """DSPy's chat adapter with a third of its words, and a tolerant parser of replies.
 
-    The prompt: the instruction, the inputs that have a description, then a line for each output
-    with its description, its allowed values or its form. No line looks like a finished reply, which
-    a small model would copy; the demos show what one looks like. Optional inputs that are empty are
-    left out. A reply may have any form that `read_reply` knows.
+    The prompt has the instruction, the inputs that have a description, and a line for each output
+    with its description, allowed values or format. No line looks like a finished reply, since small
+    models would copy it; demos show what a reply looks like. Empty optional inputs are left out. A
+    reply may have any format that `read_reply` parses.
 
     >>> print(PlainAdapter().format_system_message(dspy.Signature("question -> answer", "Answer.")))
     Answer.
@@ -41,11 +41,10 @@ class PlainAdapter(dspy.ChatAdapter):
     _asked, _streamed_as = ASKED, "ChatAdapter"
 
     def __init__(self, *, use_json_adapter_fallback: bool = False, **options: Any) -> None:
-        """Make one.
+        """Configure the adapter.
 
         Args:
-            use_json_adapter_fallback: Whether a reply that cannot be read is asked for again in
-                JSON.
+            use_json_adapter_fallback: Whether an unreadable reply is requested again in JSON.
             options: Further arguments of `dspy.ChatAdapter`.
         """
         super().__init__(use_json_adapter_fallback=use_json_adapter_fallback, **options)
@@ -62,16 +61,18 @@ class PlainAdapter(dspy.ChatAdapter):
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
         """Return the instruction, the inputs and the format of the reply."""
-        parts = [inspect.cleandoc(signature.instructions)]
-        about = ((name, _described(name, field)) for name, field in signature.input_fields.items())
-        if given := [f"- {name}: {text}" for name, text in about if text]:
-            parts.append("\n".join(["You are given:", *given]))
-        wanted = [self._asked]
+        inputs, outputs = ["You are given:"], [self._asked]
+        for name, field in signature.input_fields.items():
+            if text := _described(name, field):
+                inputs.append(f"- {name}: {text}")
         for name, field in signature.output_fields.items():
             text, form = _described(name, field), _form(name, field)
             line = (f"- {name}:" if text else f"- {name}", text, f"({form})" if form else "")
-            wanted.append(" ".join(filter(None, line)))
-        return "\n\n".join(filter(None, [*parts, "\n".join(wanted)]))
+            outputs.append(" ".join(filter(None, line)))
+        parts = [inspect.cleandoc(signature.instructions)]
+        if len(inputs) > 1:
+            parts.append("\n".join(inputs))
+        return "\n\n".join(filter(None, [*parts, "\n".join(outputs)]))
 
     def format_demos(
         self, signature: type[dspy.Signature], demos: list[dict[str, Any]]
@@ -90,12 +91,12 @@ class PlainAdapter(dspy.ChatAdapter):
         """Return the outputs in the format of a reply."""
         values = dict[str, Any]()
         for name, field in signature.output_fields.items():
-            known = name in outputs
-            values[name] = self._value(field, outputs[name]) if known else missing_field_message
+            is_given = name in outputs
+            values[name] = self._value(field, outputs[name]) if is_given else missing_field_message
         return self._written(values)
 
     def _value(self, field: Any, value: Any) -> Any:
-        """Return an output of a demo as a reply has it: of its type if that is one of DSPy's."""
+        """Return an output of a demo in the format of a reply; a DSPy type is converted."""
         kind = field.annotation
         is_typed = isinstance(kind, type) and issubclass(kind, dspy.Type)
         if is_typed and isinstance(value, str):
@@ -104,7 +105,7 @@ class PlainAdapter(dspy.ChatAdapter):
         return format_field_value(field, value)
 
     def _written(self, values: dict[str, Any]) -> str:
-        """Return a reply with these values, each below its marker."""
+        """Return a reply with the values, each below its marker."""
         return "\n\n".join(f"[[ ## {name} ## ]]\n{text}" for name, text in values.items()).strip()
 
     def format_user_message_content(
@@ -115,21 +116,21 @@ class PlainAdapter(dspy.ChatAdapter):
         suffix: str = "",
         main_request: bool = False,
     ) -> str:
-        """Return the inputs below their markers, without empty optional ones."""
+        """Return the inputs below their markers, without those that are empty and optional."""
         parts = [prefix]
         for name, field in signature.input_fields.items():
             value = inputs.get(name)
             if name in inputs and (field.is_required() or value not in ("", None)):
-                # Pydantic, which DSPy asks of every value, takes longer over a text than we do.
+                # DSPy would pass a text through Pydantic, which takes longer.
                 text = value if type(value) is str else format_field_value(field, value)
                 parts.append(f"[[ ## {name} ## ]]\n{text}")
         return "\n\n".join([*parts, suffix]).strip()
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        """Read the outputs.
+        """Parse the outputs.
 
         Raises:
-            AdapterParseError: One is missing, or does not fit its type.
+            AdapterParseError: An output is missing or does not fit its type.
         """
         values = read_reply(signature, completion)
         if values is None:
@@ -139,28 +140,29 @@ class PlainAdapter(dspy.ChatAdapter):
         return values
 
 
-def _show_markers(name: str, known_as: str) -> None:
-    """Tell DSPy's stream listeners that an adapter writes the markers of an adapter they know.
+def _show_markers(name: str, like: str) -> None:
+    """Make DSPy's stream listeners treat an adapter like one of DSPy's, with the same markers.
 
-    They look an adapter's markers up by the name of its class.
+    They look up an adapter's markers by the name of its class.
     """
     for listener in dspy.settings.get("stream_listeners") or ():
-        known = listener.adapter_identifiers
-        known.setdefault(name, known[known_as])
+        markers = listener.adapter_identifiers
+        markers.setdefault(name, markers[like])
 
 
 def _described(name: str, field: Any) -> str:
-    """Return a field's description, and those of DSPy's types in it."""
+    """Return a field's description, with those of DSPy's types in its annotation."""
     extra = field.json_schema_extra or {}
     desc = extra.get("desc") or ""
     types = dspy.Type.extract_custom_type_from_annotation(field.rebuild_annotation())
-    about = (kind.description() for kind in types)
-    parts = ("" if desc == f"${{{name}}}" else desc, *about, extra.get("constraints"))
+    if desc == f"${{{name}}}":  # DSPy's placeholder for a missing description
+        desc = ""
+    parts = (desc, *(kind.description() for kind in types), extra.get("constraints"))
     return "; ".join(filter(None, parts))
 
 
 def _form(name: str, field: Any) -> str:
-    """Return the format of an output; empty for a text, or a type that describes itself."""
+    """Return the format of an output; empty for text and for types that describe themselves."""
     kind: Any = field.annotation
     values: tuple[Any, ...] = ()
     if get_origin(kind) is Literal:
@@ -180,22 +182,22 @@ def _form(name: str, field: Any) -> str:
     return f"JSON by this schema: {note}" if note else ""
 
 
-# --- Replies held to a JSON schema
+# --- Replies under a JSON schema
 
 ASKED_IN_JSON: Final = "Reply with one JSON object with these fields, in this order:"
 _SCHEMA_REFUSED: Final = re.compile(
     r"response_?format|json.?schema|structured.?output|guided|grammar", re.IGNORECASE
 )
 _WITHOUT_SCHEMA: Final = set[tuple[str, str | None]]()
-"""Model and address of the LMs that refused a schema."""
+"""The LMs that refused a schema, by model and server."""
 
 
 class SchemaAdapter(PlainAdapter):
-    """The plain adapter with replies in JSON, whose schema goes with each request.
+    """The plain adapter with replies in JSON, whose schema is sent with each request.
 
-    llama.cpp, vLLM, Ollama, LM Studio and OpenAI hold the model to the schema while it writes. An
-    LM that refuses `response_format` is asked without it, at once and from then on. A reply may
-    have any form that `read_reply` knows.
+    llama.cpp, vLLM, Ollama, LM Studio and OpenAI enforce the schema during decoding. An LM that
+    refuses `response_format` is asked without it, immediately and from then on. A reply may have
+    any format that `read_reply` parses.
 
     >>> print(SchemaAdapter().format_system_message(dspy.Signature("question -> answer", "Answer")))
     Answer
@@ -221,7 +223,7 @@ class SchemaAdapter(PlainAdapter):
         return await super().acall(lm, lm_kwargs, **call)
 
     def _value(self, field: Any, value: Any) -> Any:
-        """Return an output as a JSON value, parsed if a text stands for another type."""
+        """Return an output as a JSON value; a text is parsed if the field has another type."""
         kind = TypeAdapter(field.annotation)
         try:
             return kind.dump_python(kind.validate_python(value), mode="json")
@@ -229,7 +231,7 @@ class SchemaAdapter(PlainAdapter):
             return to_jsonable_python(value, fallback=str)
 
     def _written(self, values: dict[str, Any]) -> str:
-        """Return a reply with these values: a JSON object."""
+        """Return a reply with the values as a JSON object."""
         return json.dumps(values, ensure_ascii=False)
 
 
@@ -240,22 +242,22 @@ def _with_schema(lm_kwargs: Mapping[str, Any], signature: type[dspy.Signature]) 
 
 @contextmanager
 def _noting_refusal(lm: Any) -> Iterator[bool]:
-    """Yield whether an LM takes a schema; end without an error if it refuses one, and note it."""
+    """Yield whether an LM accepts a schema; if it refuses one, note that and suppress the error."""
     refusals = (dspy.LMInvalidRequestError, dspy.LMUnsupportedFeatureError)
     try:
         yield lm_name(lm) not in _WITHOUT_SCHEMA
     except dspy.LMError as error:
-        said = (str(cause) for cause in causes(error) if isinstance(cause, refusals))
-        if not any(map(_SCHEMA_REFUSED.search, said)):
+        messages = (str(cause) for cause in causes(error) if isinstance(cause, refusals))
+        if not any(map(_SCHEMA_REFUSED.search, messages)):
             raise
         _WITHOUT_SCHEMA.add(lm_name(lm))
 
 
 @cached
 def reply_schema(signature: type[dspy.Signature]) -> dict[str, Any]:
-    """Return the JSON schema of a signature's outputs, in order, all of them required.
+    """Return the JSON schema of a signature's outputs, in order, all required.
 
-    It refers to no definitions, which some servers do not know.
+    Definitions are inlined, because some servers do not support references.
 
     >>> reply_schema(dspy.Signature("question -> answer, is_sure: bool"))["properties"]
     {'answer': {'type': 'string'}, 'is_sure': {'type': 'boolean'}}
@@ -269,21 +271,21 @@ _LEFT_OUT: Final = ("title", "description", "default", "$defs")
 
 
 def _strict(part: Any, definitions: Mapping[str, Any] | None = None) -> Any:
-    """Return a schema with its definitions inlined that allows no further fields.
+    """Return a schema without references, additional properties and annotations.
 
-    A type that holds itself may hold anything there.
+    Where a type contains itself, anything is allowed.
     """
     if isinstance(part, list):
         return [_strict(each, definitions) for each in part]
     if not isinstance(part, Mapping):
         return part
-    known = {**(definitions or {}), **part.get("$defs", {})}
-    if (name := part.get("$ref", "").rpartition("/")[2]) in known:
-        return _strict(known[name], {n: d for n, d in known.items() if n != name} | {name: {}})
-    schema = {key: _strict(value, known) for key, value in part.items() if key not in _LEFT_OUT}
+    definitions = {**(definitions or {}), **part.get("$defs", {})}
+    if (name := part.get("$ref", "").rpartition("/")[2]) in definitions:
+        return _strict(definitions[name], {**definitions, name: {}})
+    schema = {k: _strict(value, definitions) for k, value in part.items() if k not in _LEFT_OUT}
     if "properties" in part:
-        named = {name: _strict(one, known) for name, one in part["properties"].items()}
-        schema |= {"properties": named, "required": [*named], "additionalProperties": False}
+        fields = {name: _strict(field, definitions) for name, field in part["properties"].items()}
+        schema |= {"properties": fields, "required": [*fields], "additionalProperties": False}
     return schema
 
 

@@ -1,4 +1,4 @@
-"""Replies: parse the output fields of a signature from an LM's reply, in any format."""
+"""Parse the output fields of a signature from an LM's reply, in any format."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def cached(function: Function) -> Function:
-    """Remember what a function returns for each of the last 256 signatures."""
+    """Cache a function's results for the last 256 signatures."""
     return cast("Function", lru_cache(maxsize=256)(function))
 
 
-# --- A reply: its fields, each in its type.
+# --- Fields, converted to their types
 
 
 class FieldNames(NamedTuple):
@@ -40,43 +40,43 @@ def field_names(signature: type[dspy.Signature]) -> FieldNames:
 def read_reply(
     signature: type[dspy.Signature], reply: str, required: Collection[str] | None = None
 ) -> dict[str, Any] | None:
-    """Read the output fields of a signature out of a reply.
+    """Parse the output fields of a signature from a reply.
 
-    `[[ ## field ## ]]` sections are read, JSON, Python dicts, `<field>` tags, headings and
-    `field:` lines, whichever the model mixed up; of two sections of one field the later one that
-    says something. Thoughts (`<think>…`) are no part of a reply.
+    Fields may be `[[ ## field ## ]]` sections, JSON, Python dicts, `<field>` tags, headings or
+    `field:` lines, in any mixture. If a field occurs several times, the last one with text counts.
+    Reasoning (`<think>…`) is ignored.
 
     Args:
-        signature: Whose outputs are read.
-        reply: What the LM wrote.
-        required: The fields without which the reply is of no use; all if left out. Another that
-            is missing, or does not fit its type, has its default, or reads as an empty text.
+        signature: The signature.
+        reply: The LM's reply.
+        required: The fields without which the reply is unusable; all if left out. Another field
+            that is missing, or does not fit its type, gets its default or an empty value.
 
     Returns:
-        The values by field name; None where a required field is missing.
+        The values by field name; None if a required field is missing.
     """
     outputs = signature.output_fields
     if not outputs.keys() >= set(required or ()):
         return None
     found = _find(field_names(signature).outputs, reply).texts
     texts = {name: text for name, text in found.items() if not is_echo(text, outputs[name])}
-    needed = {n for n, f in outputs.items() if f.is_required()} if required is None else required
+    if required is None:
+        required = {name for name, field in outputs.items() if field.is_required()}
     values: dict[str, Any] = {}
     for name, field in outputs.items():
         try:
             values[name] = _as_type(texts[name], field.annotation)
         except (KeyError, ValueError):
-            if name in needed:
+            if name in required:
                 return None
             values[name] = _without_text(field)
     return values
 
 
 def is_echo(text: Any, field: Any) -> bool:
-    """Return whether a value is a text that repeats its field's description, as small models do.
+    """Return whether a text only repeats its field's description, as small models do.
 
-    It does where all its words are those with which the description begins, three at least, or
-    where it is a row of dots.
+    It does if its words, at least three, begin the description, or if it is an ellipsis.
 
     >>> answer = dspy.OutputField(desc="the answer alone; empty if not in passages")
     >>> is_echo("The answer alone.", answer), is_echo("...", answer), is_echo("The Answer", answer)
@@ -84,26 +84,28 @@ def is_echo(text: Any, field: Any) -> bool:
     """
     if not isinstance(text, str):
         return False
-    said = re.findall(r"\w+", text.casefold())
-    described = (field.json_schema_extra or {}).get("desc") or ""
-    asked = re.findall(r"\w+", described.casefold())
-    return text.strip() in _DOTS or (len(said) > 2 and said == asked[: len(said)])
+    if text.strip() in _DOTS:
+        return True
+    words = re.findall(r"\w+", text.casefold())
+    description = (field.json_schema_extra or {}).get("desc") or ""
+    described = re.findall(r"\w+", description.casefold())
+    return len(words) > 2 and words == described[: len(words)]
 
 
 _DOTS = ("...", "…")
 
 
 def holds_whole(signature: type[dspy.Signature], reply: str, required: Collection[str]) -> bool:
-    """Return whether a reply that was cut off at the token limit has all required fields complete.
+    """Return whether all required fields of a reply cut off at the token limit are complete.
 
-    It has where it says that it is complete, or where the field in which it stopped is another.
+    They are if the reply has its closing marker, or stopped within another field.
     """
     found = _find(field_names(signature).outputs, reply)
     return found.closed or found.last not in required
 
 
 def has_thoughts(signature: type[dspy.Signature], reply: str) -> bool:
-    """Return whether a reply has a block of reasoning that is no field of the signature."""
+    """Return whether a reply has a reasoning block that is not a field of the signature."""
     return _without_thoughts(reply, field_names(signature).outputs) != reply
 
 
@@ -113,13 +115,13 @@ def _as_type(value: Any, annotation: Any) -> Any:
     if annotation is str:
         return tidy(_as_text(value))
     if isinstance(annotation, type) and issubclass(annotation, dspy.Type):
-        # Its own validator first: graph lines with their [1] would else be read as a JSON list.
+        # DSPy's parser would take graph lines with their [1] for a JSON list.
         return clean(TypeAdapter(annotation).validate_python(value))
     return clean(parse_value(value, annotation))
 
 
 def _without_text(field: Any) -> Any:
-    """Return the value of an output that is missing in a reply."""
+    """Return the value of an output that is missing from a reply."""
     if not field.is_required():
         return field.get_default(call_default_factory=True)
     if field.annotation is str or get_origin(field.annotation) is Literal:
@@ -139,7 +141,7 @@ def _as_text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-# --- What is taken off a text.
+# --- Cleaning texts
 
 _NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\ud800-\udfff]")
 _WRAPPED = re.compile(r"(\*{1,3}|_{1,3}|`{1,3}|[\"'“‘«])(\S|\S.*\S)(\1|[\"'”’»])", re.DOTALL)
@@ -163,7 +165,7 @@ def tidy(text: str) -> str:
 
 
 def clean(value: Any) -> Any:
-    """Remove lone surrogates and control characters from all texts of a value, at any depth."""
+    """Remove lone surrogates and control characters from all texts in a value, at any depth."""
     if isinstance(value, str):
         return _NO_TEXT.sub("", value)
     if isinstance(value, list):
@@ -171,9 +173,9 @@ def clean(value: Any) -> Any:
     if isinstance(value, dict):
         return {clean(key): clean(item) for key, item in value.items()}
     if isinstance(value, BaseModel):
-        held = {name: getattr(value, name) for name in type(value).model_fields}
-        new = {name: clean(item) for name, item in held.items()}
-        return value if new == held else value.model_copy(update=new)
+        fields = {name: getattr(value, name) for name in type(value).model_fields}
+        cleaned = {name: clean(item) for name, item in fields.items()}
+        return value if cleaned == fields else value.model_copy(update=cleaned)
     return value
 
 
@@ -182,10 +184,10 @@ THOUGHTS = ("think", "thinking", "thought", "thoughts", "reasoning", "analysis",
 
 
 def _without_thoughts(reply: str, names: tuple[str, ...]) -> str:
-    """Remove blocks of reasoning from a reply.
+    """Remove reasoning blocks from a reply.
 
-    A block that is never closed goes on to the first thing that is surely a field, else to the
-    end; one that was opened in the prompt begins with the reply.
+    An unclosed block ends at the first thing that is certainly a field, else at the end of the
+    reply. A block that was opened in the prompt starts with the reply.
     """
     tags = "|".join(tag for tag in THOUGHTS if tag not in names)
     if not tags or "<" not in reply:
@@ -195,23 +197,23 @@ def _without_thoughts(reply: str, names: tuple[str, ...]) -> str:
         reply = reply[closed[0] :]
     fields = "|".join(map(re.escape, names))
     field = re.compile(rf"(?=\[\[\s*##|<(?:{fields})>|^[ \t]*\{{|^```)", _FLAGS)
-    kept: list[str] = []
-    place = 0
+    parts: list[str] = []
+    start = 0
     for opening in re.finditer(rf"<({tags})>", reply, re.IGNORECASE):
-        if opening.start() < place:
+        if opening.start() < start:
             continue
-        kept.append(reply[place : opening.start()])
+        parts.append(reply[start : opening.start()])
         closing = re.compile(rf"</{opening[1]}>", re.IGNORECASE)
         end = closing.search(reply, opening.end()) or field.search(reply, opening.end())
-        place = end.end() if end else len(reply)
-    return "".join([*kept, reply[place:]])
+        start = end.end() if end else len(reply)
+    return "".join([*parts, reply[start:]])
 
 
-# --- Where the fields stand in a reply.
+# --- Finding the fields in a reply
 
 
 class _Found(NamedTuple):
-    """The texts, or JSON values, by field; the last field; whether the reply says it is whole."""
+    """The texts or JSON values by field, the last field, and whether a closing marker follows."""
 
     texts: Mapping[str, Any]
     last: str = ""
@@ -221,7 +223,7 @@ class _Found(NamedTuple):
 _BULLET = r"(?:(?:[-*•>]|\d{1,2}[.)]|#{1,6})[ \t]+|#{1,6})?"
 _OPENING = rf"(?:^[ \t]*{_BULLET})?[*_`]{{0,3}}\[\[\s*##\s*"
 _COMPLETED = re.compile(rf"{_OPENING}completed\b", _FLAGS)
-# What servers with a wrong chat template leave behind a reply, and a turn that they made up.
+# Servers with a wrong chat template add these after a reply, sometimes with an invented turn.
 _END = re.compile(r"<\|(?:im_end|eot_id|endoftext|end_of_text)\|>|</s>|<end_of_turn>")
 _RUN = re.compile(r"(.{1,8}?)\1{99,}", re.DOTALL)
 _FENCE = re.compile(r"```[\w-]*[ \t]*\n")
@@ -235,19 +237,18 @@ def _find(names: tuple[str, ...], reply: str) -> _Found:
         return found
     completed = _COMPLETED.search(reply, first.end() if first else 0)
     reply = reply[: completed.start()] if completed else reply
-    # A weaker mark counts only for the fields that have no stronger one: in a section of its
-    # own, "Answer: …" is a line like any other.
+    # A weaker mark counts only for fields without a stronger one: within a marked section,
+    # "Answer: …" is an ordinary line.
     borders: list[tuple[int, int, str]] = []
     for pattern in (marks, tags, lines):
-        known = {name for _, _, name in borders}
-        borders += [
-            (mark.start(), mark.end(), name)
-            for mark in pattern.finditer(reply)
-            if (name := _name(mark[mark.lastindex or 0], names)) not in known
-        ]
+        marked = {name for _, _, name in borders}
+        for mark in pattern.finditer(reply):
+            name = _name(mark[mark.lastindex or 0], names)
+            if name not in marked:
+                borders.append((mark.start(), mark.end(), name))
     borders.sort()
     if not borders and len(names) == 1 and re.match(r"\s*[^\s{<]", reply):
-        borders = [(0, 0, names[0])]  # who is asked for one thing may write that alone
+        borders = [(0, 0, names[0])]  # the reply to a single field may be its value alone
     texts: dict[str, str] = {}
     ends = [*(start for start, _, _ in borders[1:]), len(reply)]
     for (_, start, name), end in zip(borders, ends, strict=bool(borders)):
@@ -260,7 +261,7 @@ def _find(names: tuple[str, ...], reply: str) -> _Found:
 
 @lru_cache(maxsize=256)
 def patterns(names: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-    """Return patterns for markers, tags, and headings or lines with a colon, strongest first."""
+    """Return patterns for markers, tags, and headings or `field:` lines, strongest first."""
     either = spellings(names)
     before, after = r"[*_`\"'\[]{0,4}(?:final )?", r"[*_`\"'\]]{0,4}"
     line = rf"{_BULLET}{before}({either}){after}[ \t]*[:：][*_`]{{0,3}}"
@@ -280,7 +281,7 @@ def spellings(names: tuple[str, ...]) -> str:
 
 
 def _name(written: str, names: tuple[str, ...]) -> str:
-    """Return the field that a name means; the name itself if none."""
+    """Return the field with a name, whatever its spelling; the name itself if there is none."""
     folded = re.sub(r"[ _-]", "", written.lower())
     return next((n for n in names if n.lower().replace("_", "") == folded), written)
 
@@ -289,13 +290,13 @@ def _body(name: str, text: str) -> str:
     text = re.split(rf"</{name}>", text, maxsplit=1, flags=re.IGNORECASE)[0].strip()
     opening = _FENCE.match(text)
     if text.endswith("\n```") and (opening or text.count("```") % 2):
-        text = text[: -len("```")]  # of a fence around this section, or around the whole reply
+        text = text[: -len("```")]  # closes a fence around this section or the whole reply
     text = text[opening.end() :] if opening else text
     return re.sub(rf"\A[*_`]*{name}[*_`]*[:：][*_`]*\s*", "", text.strip(), flags=re.IGNORECASE)
 
 
 def _in_json(names: tuple[str, ...], reply: str) -> _Found | None:
-    """Return the fields of a JSON object, also of a malformed one; the last of several."""
+    """Return the fields of the last JSON object in a reply, which may be malformed."""
     key = re.search(rf"[\"'](?:{spellings(names)})[\"']\s*:", reply, re.IGNORECASE)
     start = reply.find("{")
     if key is None or start < 0:
@@ -305,23 +306,23 @@ def _in_json(names: tuple[str, ...], reply: str) -> _Found | None:
     except (ValueError, RecursionError):
         try:
             start = max(start, reply.rfind("{", 0, key.start()))
-            # Mending takes time in the square of what a model repeats without end.
+            # Repairing JSON takes quadratic time in endless repetitions.
             value = parse_value(_RUN.sub(r"\1", reply[start:]), dict[str, Any] | list[Any])
         except (ValueError, RecursionError):
             return None
     found: dict[str, Any] = {}
     for item in value if isinstance(value, list) else [value]:
-        # A wrapper may hold them, such as a call of a tool.
+        # The fields may be wrapped, for example in a tool call.
         inner = list(item.values()) if isinstance(item, dict) else []
-        for held in [item, *inner] if len(inner) == 1 else [*inner, item]:
-            if isinstance(held, dict):
-                known = {_name(str(key), names): held[key] for key in held}
-                found |= {name: known[name] for name in names if name in known}
+        for part in [item, *inner] if len(inner) == 1 else [*inner, item]:
+            if isinstance(part, dict):
+                by_name = {_name(str(key), names): value for key, value in part.items()}
+                found |= {name: by_name[name] for name in names if name in by_name}
     closed = reply.rstrip(" \n`").endswith("}")
     return _Found(found, next(reversed(found)), closed) if found else None
 
 
-# --- A choice: which of the allowed values a model means.
+# --- Choices among allowed values
 
 _DOUBT = re.compile(
     r"\b(?:not|no|non|never|neither|nor|none|nothing|cannot|unable|partial\w*|partly|almost|nearly"
@@ -333,14 +334,14 @@ _DENIALS = ("no", "not", "not yet", "not really", "false", "partially")
 def read_choice(text: str, allowed: tuple[Any, ...]) -> Any:
     """Return which of the allowed values a text means.
 
-    LMs write the value alone, as a rule. A value at the beginning counts too, if punctuation parts
-    it from what follows, and the only value named in a text without a negation or a hedge.
+    Usually the text is the value itself. A value at the beginning also counts if punctuation
+    follows it, and so does the only value named in a text without a negation or hedge.
 
     >>> read_choice("**Sufficient**: all links are stated.", ("sufficient", "insufficient"))
     'sufficient'
 
     Raises:
-        ValueError: It means none of them, or more than one, or lists them all.
+        ValueError: The text names none of them, or several.
     """
     wording = re.sub(r"[*`\"“”]", "", text.lower().replace("’", "'").replace("_", " "))
     wording = wording.strip(" \n\t'.,!")
