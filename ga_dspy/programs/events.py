@@ -1,4 +1,4 @@
-"""Events: what a program reports while it works, to terminals, pages and DSPy's streams."""
+"""Progress events of a running program, for terminals, pages and DSPy's streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Kind = Literal["search", "passages", "step", "answering", "answer"]
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened while a question was answered.
+    """One progress event of a question.
 
     Attributes:
         kind: "search" before a round searches, "passages" after it, "step" after reading and
@@ -37,13 +37,13 @@ class Event:
     data: Mapping[str, Any]
 
     def run(self) -> None:
-        """Pass it to the listener, and its message to DSPy's stream, from a thread."""
+        """Send the event to the listener, and its message to DSPy's stream."""
         self._tell_listener()
         if stream := dspy.settings.send_stream:
             sync_send_to_stream(stream, StatusMessage(self.message))
 
     async def arun(self) -> None:
-        """The same from a coroutine."""
+        """Send the event from a coroutine."""
         self._tell_listener()
         if stream := dspy.settings.send_stream:
             await stream.send(StatusMessage(self.message))
@@ -60,11 +60,10 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("ga_dspy_listener", default=
 
 @contextmanager
 def watching(listener: Listener) -> Iterator[None]:
-    """Pass every event of the questions asked in this context to a listener.
+    """Call a listener with every event of the questions asked in this context.
 
-    It is called in the thread or event loop that asks; an error of the listener ends the question.
-    Put the block around a call, never around a `yield`, which would also catch the events of other
-    questions in the same context.
+    The listener runs in the thread or event loop that asks; an error it raises ends the question.
+    Wrap a call in the block, never a `yield`, which would let in events of other questions.
 
     >>> with watching(lambda event: print(event.message)):
     ...     pass  # program(question="…"), or await program.acall(question="…")
@@ -77,29 +76,34 @@ def watching(listener: Listener) -> Iterator[None]:
 
 
 def tell(
-    kind: Kind, message: str, data: Callable[[], Mapping[str, Any]]
+    kind: Kind, describe: Callable[[], tuple[str, Mapping[str, Any]]]
 ) -> Generator[Event, Any, None]:
-    """Report an event; costs nothing if there is neither a listener nor a `dspy.streamify`."""
+    """Report an event.
+
+    Args:
+        kind: The kind of the event.
+        describe: Returns its message and data; called only if there is a listener or a
+            `dspy.streamify`.
+    """
     if _LISTENER.get() is not None or dspy.settings.send_stream is not None:
-        yield Event(kind, inert(message), data())
+        message, data = describe()
+        yield Event(kind, inert(message), data)
 
 
 def tell_search(number: int, query: str) -> Generator[Event, Any, None]:
-    """Report that a step searches."""
+    """Report that a round searches."""
     data = {"number": number, "query": query}
-    yield from tell("search", f"step {number}: searching {query!r}", lambda: data)
+    yield from tell("search", lambda: (f"step {number}: searching {query!r}", data))
 
 
 def tell_passages(
     number: int, fresh: Labelled, retrieved: Sequence[str]
 ) -> Generator[Event, Any, None]:
-    """Report what a step found: the new passages by their labels, and the ids of all."""
-    yield from tell(
-        "passages",
-        f"step {number}: {len(retrieved)} passages, {len(fresh)} new",
-        lambda: {
-            "number": number,
-            "new": [{"label": n, **to_jsonable_python(p)} for n, p in fresh.items()],
-            "retrieved": list(retrieved),
-        },
-    )
+    """Report the result of a search: the new passages by label, and the ids of all passages."""
+
+    def describe() -> tuple[str, Mapping[str, Any]]:
+        new = [{"label": label, **to_jsonable_python(p)} for label, p in fresh.items()]
+        message = f"step {number}: {len(retrieved)} passages, {len(fresh)} new"
+        return message, {"number": number, "new": new, "retrieved": list(retrieved)}
+
+    yield from tell("passages", describe)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 import dspy
@@ -234,7 +233,7 @@ def end_round(state: State, extra: int = 0) -> Conversation[str]:
     state.steps.append(step)
     state.reasoning = step.reasoning or state.reasoning
     state.candidate = step.candidate or state.candidate
-    yield from tell("step", step.message, partial(step.model_dump, mode="json"))
+    yield from tell("step", lambda: (step.message, step.model_dump(mode="json")))
     return "" if state.is_last else step.next_query
 
 
@@ -253,7 +252,7 @@ def answer(
         shown: Labels of the passages to show, and only titles of the others; all if left out.
         first: Labels of the passages that matter most, should not all fit.
     """
-    yield from tell("answering", "answering from what was read", dict)
+    yield from tell("answering", lambda: ("answering from what was read", {}))
     read, program = state.reading.passages, state.program
     beside = program.answer_inputs(state)
     room = state.budget.room("answer", *beside.values())

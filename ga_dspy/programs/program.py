@@ -379,7 +379,7 @@ class MultiHopProgram(Configured):
         asked = Asked(state.question, type(self).__name__, bool(self.scope))
         vars(prediction)["asked"] = asked
         shown = prediction.answer or "(no answer)"
-        yield from tell("answer", f"answer: {shown}", lambda: as_json(prediction))
+        yield from tell("answer", lambda: (f"answer: {shown}", as_json(prediction)))
         return prediction
 
     def as_tool(self, name: str = "answer_from_documents", desc: str = "") -> dspy.Tool:
