@@ -1,8 +1,7 @@
-"""What every loop is made of: the state of a question, search, ask, fit, answer, the budget.
+"""The functions that a program's `converse` is written with, and the state of a question.
 
-A program's `converse` is a generator that calls these functions with `yield from`; they yield
-searches and LM calls and return their results (`ga_dspy.programs.calls` carries them out). What
-they learn stands in the `State`.
+`converse` is a generator and calls them with `yield from`. They yield searches and LM calls, which
+`ga_dspy.programs.calls` runs, and record the results in the `State`.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ from ga_dspy.signatures.prompt import short_text
 from ga_dspy.text import TokenCounter, mentions
 
 REPLY_TOKENS = {"read": 500, "answer": 150}
-"""About how many tokens a reply has: of a step that reads, and of an answer."""
+"""Estimated tokens of a reply, for steps that read and for answer steps."""
 
 MINIMUM_ROOM = 50
-"""No prompt shows fewer tokens of passages."""
+"""The minimum budget for the passages in a prompt, in tokens."""
 
 OPTIONAL = ("reasoning", "candidate", "next_query")
 """Outputs of a judge that a custom signature may leave out."""
 
 
 class Program(Protocol):
-    """What a loop needs of its program."""
+    """The attributes of a program that these functions use."""
 
     retriever: Any
     k: int
@@ -63,23 +62,23 @@ class Program(Protocol):
 
 @dataclass
 class State:
-    """Everything known about one question while a program works on it.
+    """The state of one question while a program answers it.
 
     Attributes:
         question: The question.
         program: The program that answers it.
-        meter: What it has cost so far.
+        meter: Counts its cost.
         reading: The passages read and the queries tried.
-        unread: Passages that were found and that no prompt of a round has shown yet.
+        unread: Passages found that no prompt of a round has shown yet.
         graph: The graph so far; empty in programs without one.
         notes: Notes, thoughts, or a transcript.
-        reasoning: What the latest judge concluded.
-        candidate: The latest answer that a judge saw.
+        reasoning: The latest reasoning of the judge.
+        candidate: The latest candidate answer of the judge.
         steps: The finished rounds.
-        step: The round under way, or the last one.
-        failures: What failed outside of the rounds.
+        step: The current round, or the last one.
+        failures: Failures outside the rounds.
         made_query: Whether the program made the next query, not the LM.
-        spent_before: The tokens that were spent before the round under way.
+        spent_before: The tokens spent before the current round.
     """
 
     question: str
@@ -99,23 +98,23 @@ class State:
 
     @property
     def budget(self) -> Budget:
-        """The tokens that are left."""
+        """The token budget of the question."""
         return Budget(self)
 
     @property
     def max_steps(self) -> int:
-        """The most rounds that the program takes."""
+        """The maximum number of rounds."""
         return getattr(self.program, "max_steps", 1)
 
     @property
     def is_last(self) -> bool:
-        """Whether the search ends with the round under way, whatever its next query."""
-        is_content = self.step.judgement in ("sufficient", "exhausted")
-        return is_content or self.step.number >= self.max_steps
+        """Whether the search ends after the current round, whatever its next query."""
+        is_decided = self.step.judgement in ("sufficient", "exhausted")
+        return is_decided or self.step.number >= self.max_steps
 
     @contextmanager
     def round(self, query: str, rule: str = "") -> Iterator[None]:
-        """Begin a round; a step that fails inside of it ends the round, not the question."""
+        """Begin a round; a failed step inside the block ends the round, not the question."""
         number, made = len(self.steps) + 1, self.made_query
         self.step = Step(number=number, query=query, made=made, rule=rule)
         self.made_query, self.spent_before = False, self.meter.tokens
@@ -127,27 +126,28 @@ class State:
         self.record(graph=self.graph, notes=self.notes, unread=unread)
 
     def record(self, **values: Any) -> None:
-        """Record values in the round under way."""
+        """Record values in the current round."""
         self.step = self.step.model_copy(update=values)
 
     def add_rule(self, rule: str, **values: Any) -> None:
-        """Record where the program overrules the judge, and what it does instead."""
+        """Record why the program overrules the judge, and what it does instead."""
         self.record(rule="; ".join(filter(None, (self.step.rule, rule))), **values)
 
 
 Observer = Callable[[State, Conversation[dspy.Prediction]], Conversation[dspy.Prediction]]
 OBSERVERS: list[Observer] = []
-"""Each carries on the conversation of every question in this process, and may record it."""
+"""Wrappers around the conversation of every question in this process, such as tracing."""
 
 
-# --- A round: search, fit the passages into a prompt, ask; then the next query.
+# --- One round: search, fit passages into a prompt, ask a step, choose the next query.
 
 
 def search(state: State) -> Conversation[dict[int, Passage]]:
-    """Search the round's query; return the passages that are new, by label.
+    """Search the query of the current round; return the passages that are new, by label.
 
     Raises:
-        StepFailed: The retriever failed, and an earlier search found something.
+        StepFailed: The retriever failed, but an earlier search found passages. Without these, the
+            error of the retriever itself is raised.
     """
     step, reading, program = state.step, state.reading, state.program
     query = step.reformulated or step.query
@@ -171,7 +171,7 @@ def search(state: State) -> Conversation[dict[int, Passage]]:
 
 
 def fit(state: State, step: str, passages: Labelled, *texts: str) -> PromptPassages:
-    """Render as many passages as the prompt of a step has room for, beside other texts."""
+    """Render as many passages as fit in the prompt of a step beside other texts."""
     room = max(state.budget.room(step, *texts), MINIMUM_ROOM)
     return fit_passages(passages, room, state.program.count)
 
@@ -181,28 +181,28 @@ def ask_step(
 ) -> Conversation[dspy.Prediction]:
     """Ask the predictor of a step; only the `required` outputs are mandatory.
 
-    It gets the question, and those of the `inputs` that it takes.
+    The predictor gets the question, and those of the `inputs` that it takes.
 
     Raises:
         StepFailed: No attempt gave a usable reply, or the LM could not be reached.
     """
     # Optional outputs enter the trace: a demo must not have another step's fields.
     optional = OPTIONAL if "judgement" in required else ()
-    module, given = getattr(state.program, step), {"question": state.question, **inputs}
-    asked = ask(step, module, given, state.meter, required=required, optional=optional)
+    module, inputs = getattr(state.program, step), {"question": state.question, **inputs}
+    asked = ask(step, module, inputs, state.meter, required=required, optional=optional)
     return (yield from name_outage(step, asked))
 
 
 def name_outage(step: str, conversation: Conversation[Result]) -> Conversation[Result]:
-    """Carry on a conversation; raise foreign errors as a failure of the step.
+    """Run a conversation; raise errors of the LM or the retriever as failures of the step.
 
     Raises:
-        StepFailed: The LM or the retriever raised an error; it is the cause.
+        StepFailed: The LM or the retriever raised an error, which is the `__cause__`.
     """
     try:
         return (yield from conversation)
     except Exception as error:
-        # DSPy wraps what is raised inside an LM: our own errors must reach the caller.
+        # DSPy wraps errors that an LM raises; the library's own errors must reach the caller.
         if any(isinstance(cause, GaDspyError) for cause in causes(error)):
             raise
         raise StepFailed.from_error(step, error) from error
@@ -211,7 +211,14 @@ def name_outage(step: str, conversation: Conversation[Result]) -> Conversation[R
 def choose_query(
     state: State, query: str, none: str, repeated: str = "the next query was tried before"
 ) -> None:
-    """Record the next query; the search ends if there is none, or if it was tried before."""
+    """Record the next query; end the search if there is none, or if it was tried before.
+
+    Args:
+        state: The question.
+        query: The next query; may be empty.
+        none: The reason to record for an empty query.
+        repeated: The reason to record for a query that was tried.
+    """
     if query and not state.reading.was_tried(query):
         state.record(next_query=query)
     else:
@@ -219,9 +226,9 @@ def choose_query(
 
 
 def end_round(state: State, extra: int = 0) -> Conversation[str]:
-    """Finish the round; return the next query, or "" if the search ends.
+    """Finish the current round; return the next query, or "" if the search ends.
 
-    The search also ends if another round at the cost of this one, and `extra` tokens, would leave
+    The search also ends if another round at the cost of this one plus `extra` tokens would leave
     too few tokens for the answer.
     """
     if not state.is_last and state.step.next_query:
@@ -243,63 +250,69 @@ def end_round(state: State, extra: int = 0) -> Conversation[str]:
 def answer(
     state: State, shown: Collection[int] | None = None, first: Sequence[int] = ()
 ) -> Conversation[Conclusion]:
-    """Ask for the answer, in the style and with the signature that the program has set, if any.
+    """Ask the answer step, with the program's `style` and `answer_with` if it has these settings.
 
     If the step fails, or the budget allows no further call, the judge's candidate is the answer.
 
     Args:
         state: The question.
-        shown: Labels of the passages to show, and only titles of the others; all if left out.
-        first: Labels of the passages that matter most, should not all fit.
+        shown: Labels of the passages to show in full; of the others only titles are shown. All
+            are shown in full by default.
+        first: Labels of the passages to prefer if not all fit.
     """
     yield from tell("answering", lambda: ("answering from what was read", {}))
-    read, program = state.reading.passages, state.program
-    beside = program.answer_inputs(state)
-    room = state.budget.room("answer", *beside.values())
+    passages, program = state.reading.passages, state.program
+    inputs = program.answer_inputs(state)
+    room = state.budget.room("answer", *inputs.values())
     if room < MINIMUM_ROOM and state.steps and state.meter.calls:
-        state.failures.append("the token budget left nothing for an answer of its own")
-        return Conclusion.without_citing(state.candidate, read)
-    full = {label: read[label] for label in read if shown is None or label in shown}
-    titled = {label: read[label] for label in read if label not in full}
+        state.failures.append("the token budget left no room for the answer step")
+        return Conclusion.without_citing(state.candidate, passages)
+    full = {label: p for label, p in passages.items() if shown is None or label in shown}
+    titled = {label: p for label, p in passages.items() if label not in full}
     fitted = fit_passages(full, max(room, MINIMUM_ROOM), program.count, first, titled)
-    given = {"passages": fitted.text, "candidate": state.candidate, **beside}
-    reply = yield from ask_answer(state, **{"previous_reasoning": state.reasoning, **given})
+    latest = {"previous_reasoning": state.reasoning, "passages": fitted.text}
+    reply = yield from ask_answer(state, **{**latest, "candidate": state.candidate, **inputs})
     if reply is None:
-        return Conclusion.without_citing(state.candidate, read)
+        return Conclusion.without_citing(state.candidate, passages)
     if program.compare_facts:
         reply = yield from _compare(state, reply)
     style: Style = getattr(program, "style", "span")
-    own = getattr(program, "answer_with", None)
-    outputs = own.output_fields if own else ()
-    end = Conclusion.from_reply(reply, read, fitted.left_out, style, outputs)
-    if end.answer or not state.candidate or end.verdict == "premise refuted":
-        return end
-    return end._replace(answer=state.candidate, verdict="not in passages")
+    custom = getattr(program, "answer_with", None)
+    outputs = custom.output_fields if custom else ()
+    conclusion = Conclusion.from_reply(reply, passages, fitted.left_out, style, outputs)
+    if conclusion.answer or not state.candidate or conclusion.verdict == "premise refuted":
+        return conclusion
+    return conclusion._replace(answer=state.candidate, verdict="not in passages")
 
 
 def _compare(state: State, reply: dspy.Prediction) -> Conversation[dspy.Prediction]:
-    """Ask the step `comparison` whether a choice, a yes or a no follows from the facts of a reply.
+    """Ask again, from the facts of a reply alone, if its answer is yes, no or in the question.
 
-    Its answer replaces that of the reply if it is of the same kind.
+    The answer of the step `comparison` replaces the reply's if it is of the same kind.
     """
     answer, facts = str(reply.answer or ""), without_citations(str(reply.get("links") or ""))
-    if not facts or not (is_judgement(answer) or mentions(answer, state.question)):
+    if not facts or not _is_choice(answer, state.question):
         return reply
     compared = yield from ask_answer(state, "comparison", facts=facts)
-    other = short_text(compared.answer) if compared is not None else ""
-    is_same_kind = is_judgement(other) == is_judgement(answer)
-    if not is_same_kind or not (is_judgement(other) or mentions(other, state.question)):
+    choice = short_text(compared.answer) if compared is not None else ""
+    is_same_kind = is_judgement(choice) == is_judgement(answer)
+    if not is_same_kind or not _is_choice(choice, state.question):
         return reply
-    return dspy.Prediction(**{**reply, "answer": other})
+    return dspy.Prediction(**{**reply, "answer": choice})
+
+
+def _is_choice(answer: str, question: str) -> bool:
+    """Return whether an answer is yes, no or something that the question names."""
+    return is_judgement(answer) or bool(mentions(answer, question))
 
 
 def ask_answer(
     state: State, step: str = "answer", /, **inputs: Any
 ) -> Conversation[dspy.Prediction | None]:
-    """Ask the answer step; return None if it failed and an earlier call was answered.
+    """Ask the answer step; return None if it failed but an earlier call was answered.
 
     Raises:
-        Exception: No call of the question reached the LM: the cause.
+        Exception: No call of the question was answered; this is the error of the LM.
     """
     try:
         return (yield from ask_step(state, step, "answer", **inputs))
@@ -312,7 +325,13 @@ def ask_answer(
 
 
 def predict(state: State, end: Conclusion, chain: tuple[EvidenceLink, ...] = ()) -> dspy.Prediction:
-    """Return the prediction for an answer and the chain of the graph that leads to it, if any."""
+    """Return the prediction of a conclusion.
+
+    Args:
+        state: The question.
+        end: The answer and the passages it cites.
+        chain: The links of the graph that lead from the question to the answer.
+    """
     passages, meter = state.reading.passages, state.meter
     cited = tuple(passages[label] for label in end.cited)
     supported: Support | None = None
@@ -323,6 +342,7 @@ def predict(state: State, end: Conclusion, chain: tuple[EvidenceLink, ...] = ())
         supported, evidence = "quoted", end.quotes(cited, state.question)
     is_enough = state.program.abstain in (None, supported) or supported == "chained"
     failed_rounds = (step.failure for step in state.steps if step.failure)
+    left_out = tuple(passages[label].id for label in end.left_out)
     if end.more:
         check_outputs({"answer", *end.more})
     return Prediction(
@@ -334,7 +354,7 @@ def predict(state: State, end: Conclusion, chain: tuple[EvidenceLink, ...] = ())
         cited=tuple(passage.id for passage in cited),
         citations=end.citations,
         passages=tuple(passages.values()),
-        left_out=tuple(passages[label].id for label in end.left_out),
+        left_out=left_out,
         graph=state.graph,
         notes=state.notes,
         steps=tuple(state.steps),
@@ -348,37 +368,37 @@ def predict(state: State, end: Conclusion, chain: tuple[EvidenceLink, ...] = ())
     )
 
 
-# --- The tokens that a question may cost.
+# --- The token budget.
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How many tokens a question may still cost, and what of them passages may take.
+    """The tokens that a question may still cost, and how many of them passages may take.
 
-    Without a `token_budget` only `passage_tokens` limits a prompt.
+    Without a `token_budget`, only `passage_tokens` limits a prompt.
     """
 
     state: State
 
     def room(self, step: str, *texts: str) -> int:
-        """Return the tokens that passages may take in the prompt of a step, beside other texts.
+        """Return the tokens for passages in the prompt of a step, beside other texts.
 
-        A step that is not the last leaves the answer its share.
+        Every step but the answer reserves the tokens that the answer will need.
         """
         state, program = self.state, self.state.program
         if program.token_budget is None:
             return program.passage_tokens
-        beside = [*texts, state.question, state.reasoning, state.candidate]
+        inputs = [*texts, state.question, state.reasoning, state.candidate]
         if step == "answer":
-            needed = self._answering()
+            needed = self._answer_calls()
         else:
-            beside.append(state.reading.render_tried())
+            inputs.append(state.reading.render_tried())
             needed = self.prompt(step) + REPLY_TOKENS["read"] + self.answer_share()
-        needed += sum(map(program.count, beside))
+        needed += sum(map(program.count, inputs))
         return min(program.passage_tokens, program.token_budget - state.meter.tokens - needed)
 
     def prompt(self, step: str) -> int:
-        """Return the tokens of a step's prompt when all its inputs are empty."""
+        """Return the tokens of a step's prompt with empty inputs."""
         module, count = getattr(self.state.program, step), self.state.program.count
         adapter = dspy.settings.adapter or usual_adapter(module)
         return sum(
@@ -387,21 +407,21 @@ class Budget:
         )
 
     def answer_share(self) -> int:
-        """Return the tokens that the answer step will need."""
+        """Return the tokens to reserve for the answer."""
         state, program = self.state, self.state.program
         if not hasattr(program, "answer"):
             return 0
         passages = sum(program.count(p.content) for p in state.reading.passages.values())
         texts = [*program.answer_inputs(state).values(), state.question, state.reasoning]
         most = min(program.passage_tokens, (program.token_budget or 0) // 4)
-        return self._answering() + sum(map(program.count, texts)) + min(passages, most)
+        return self._answer_calls() + sum(map(program.count, texts)) + min(passages, most)
 
-    def _answering(self) -> int:
-        """Return the tokens of an answer, and of a comparison after it, beside their inputs."""
+    def _answer_calls(self) -> int:
+        """Return the tokens of the answer step, and of a comparison after it, without inputs."""
         steps = ("answer", "comparison") if self.state.program.compare_facts else ("answer",)
         return sum(self.prompt(step) + REPLY_TOKENS["answer"] for step in steps)
 
     def allows(self, cost: int) -> bool:
-        """Return whether the question may cost so much more, and the answer."""
+        """Return whether the budget covers this cost and then the answer."""
         limit = self.state.program.token_budget
         return limit is None or self.state.meter.tokens + cost + self.answer_share() <= limit
