@@ -117,11 +117,3 @@ def with_schema(signature: type[dspy.Signature], schema: Schema) -> type[dspy.Si
     text = _TYPES.sub(lambda _: schema.instruction, signature.instructions)
     asked: type[dspy.Signature] = signature.with_instructions(text)
     return asked
-
-
-def writes_facts(signature: type[dspy.Signature]) -> bool:
-    """Return whether a step writes facts as JSON."""
-    return any(
-        isinstance(field.annotation, type) and issubclass(field.annotation, GraphFacts)
-        for field in signature.output_fields.values()
-    )
