@@ -1,4 +1,4 @@
-"""The passages of one question and their labels, the queries tried, and what fits a prompt."""
+"""The passages and queries of one question, and the passages that fit in a prompt."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Labelled = Mapping[int, Passage]
 
 
 class Tried(NamedTuple):
-    """A query, what it returned, and what was added to the index.
+    """A query that was searched, and its result.
 
     Attributes:
-        query: What was searched.
-        labels: Of the passages it returned.
-        fresh: Of those among them that were new.
+        query: The query.
+        labels: Labels of the passages it returned.
+        fresh: Labels of those that were new.
         made: Whether the program made the query, not the LM.
-        gained: What was added to the index, in words.
+        gained: What the result added to the index, in words.
     """
 
     query: str
@@ -34,7 +34,7 @@ class Tried(NamedTuple):
 
 
 class Reading:
-    """Passages in first-seen order, each with a permanent label from 1, and the queries tried.
+    """The passages of a question, labelled from 1 in the order found, and the queries tried.
 
     Attributes:
         passages: The passages by label.
@@ -51,8 +51,8 @@ class Reading:
     ) -> dict[int, Passage]:
         """Record what a query returned; return the passages that are new.
 
-        Passages are compared by content, not by id. If an id has other content already, as in a
-        store whose documents change, the hash of the content is appended to it.
+        Passages are compared by content, not by id. If the id of a new passage is taken, as in a
+        store whose documents change, the hash of its content is appended to the id.
         """
         labels: list[int] = []
         fresh: dict[int, Passage] = {}
@@ -75,9 +75,8 @@ class Reading:
         self.tried[-1] = self.tried[-1]._replace(gained=gained)
 
     def was_tried(self, query: str) -> bool:
-        """Whether the same words, ignoring case and punctuation, were searched before."""
-        sought = [word.folded for word in words(query)]
-        return any(sought == [word.folded for word in words(t.query)] for t in self.tried)
+        """Return whether the same words, ignoring case and punctuation, were searched before."""
+        return any(_folded_words(query) == _folded_words(tried.query) for tried in self.tried)
 
     def render_tried(self, below: Collection[int] = ()) -> str:
         """Return the queries and what they returned, as the judge reads them.
@@ -88,21 +87,28 @@ class Reading:
         lines = []
         for number, tried in enumerate(self.tried, 1):
             titles = []
-            for n in tried.fresh:
-                title = "" if n in below else f" {prompt.title_of(self.passages[n])}"
-                titles.append(f"[{n}]{title}")
-            brought = ", ".join(titles) or "nothing new"
+            for label in tried.fresh:
+                title = "" if label in below else f" {prompt.title_of(self.passages[label])}"
+                titles.append(f"[{label}]{title}")
+            result = ", ".join(titles) or "nothing new"
             mark = "(made from the graph) " if tried.made else ""
             gained = f"; {tried.gained}" if tried.gained and tried.fresh else ""
-            lines.append(f"{number}. {' '.join(tried.query.split())} => {mark}{brought}{gained}")
+            lines.append(f"{number}. {' '.join(tried.query.split())} => {mark}{result}{gained}")
         return "\n".join(lines) or prompt.EMPTY
 
 
 _folded = cached_short(maxsize=256, max_length=4000)(fold)
 
 
+def _folded_words(text: str) -> list[str]:
+    return [word.folded for word in words(text)]
+
+
+# --- Fitting passages and inputs into a prompt.
+
+
 class PromptPassages(NamedTuple):
-    """Passages as rendered in a prompt, and the labels of those without room."""
+    """Passages rendered for a prompt, and the labels of those that did not fit."""
 
     text: str
     left_out: tuple[int, ...]
@@ -117,53 +123,59 @@ def fit_passages(
 ) -> PromptPassages:
     """Render passages within a token budget, in label order.
 
-    A passage that does not fit is cut after a sentence, or after a word if no sentence fits; a
-    passage without any room is left out.
+    A passage that does not fit is cut after a sentence, or after a word if no sentence fits; if
+    not even a word fits, it is left out.
 
     Args:
         passages: The passages to render.
-        budget: The most tokens.
+        budget: The maximum number of tokens.
         count: Counts the tokens of a text.
-        first: Labels that get room before the others.
-        titled: Passages of which the title is enough; they count as left out.
+        first: Labels of passages that get room before the others.
+        titled: Passages of which only the titles are shown; they count as left out.
     """
-    names = "; ".join(f"[{n}] {prompt.title_of(p)}" for n, p in (titled or {}).items())
-    tail = f"\n\nRead as well, by title: {names}" if names else ""
+    titled = titled or {}
+    titles = "; ".join(f"[{label}] {prompt.title_of(p)}" for label, p in titled.items())
+    tail = f"\n\nRead as well, by title: {titles}" if titles else ""
     chosen: dict[int, Passage] = {}
     room = budget - count(tail)
-    for label in dict.fromkeys([*(n for n in first if n in passages), *passages]):
+    preferred = [label for label in first if label in passages]
+    for label in dict.fromkeys([*preferred, *passages]):
+        if room < _FEWEST:
+            break
         whole = passages[label]
-        cost = room + 1 if len(whole.text) > room * _LONGEST_TOKEN else _cost(label, whole, count)
+        is_longer = len(whole.text) > room * _LONGEST_TOKEN
+        cost = room + 1 if is_longer else _cost(label, whole, count)
         shown = whole if cost <= room else _cut(label, whole, room, count)
-        if shown is not None and room >= _FEWEST:
+        if shown is not None:
             chosen[label] = shown
             room -= cost if shown is whole else _cost(label, shown, count)
     left_out = [label for label in passages if label not in chosen]
     text = prompt.render_passages(sorted(chosen.items())) + tail
-    return PromptPassages(text, tuple(sorted((*left_out, *(titled or ())))))
+    return PromptPassages(text, tuple(sorted((*left_out, *titled))))
 
 
 def _cost(label: int, passage: Passage, count: TokenCounter) -> int:
-    """Tokens of a passage in a prompt, with the blank line before the next."""
+    """Return the tokens of a passage in a prompt, with the blank line after it."""
     return count(f"{prompt.render_passage(label, passage)}\n\n")
 
 
 def shorten(
     inputs: Mapping[str, Any], budget: int, now: int, count: TokenCounter
 ) -> dict[str, Any]:
-    """Return the inputs of a prompt cut to a token budget, keeping what is nearest to the question.
+    """Return the inputs of a prompt cut to a token budget, keeping the parts nearest the question.
 
-    Short texts stay whole. Of the others, passages are cut last, and at least a fifth of each
-    stays.
+    Short texts, such as the question, stay whole. Of the others, passages are cut last, and at
+    least a fifth of each stays.
 
     Args:
         inputs: The inputs by name; the passages are called `passages`.
-        budget: About how many tokens the prompt may have.
-        now: How many it has now.
+        budget: The approximate number of tokens that the prompt may have.
+        now: The number that it has now.
         count: Counts the tokens of a text.
     """
     costs = {name: count(value) for name, value in inputs.items() if isinstance(value, str)}
-    wanted = {word.folded for name in costs if costs[name] < _SHORT for word in words(inputs[name])}
+    short = [inputs[name] for name, cost in costs.items() if cost < _SHORT]
+    wanted = {word for text in short for word in _folded_words(text)}
     over, shortened = now - budget, dict(inputs)
     for name in sorted(costs, key=lambda name: (name == "passages", -costs[name])):
         if over > 0 and costs[name] >= _SHORT:
@@ -174,34 +186,32 @@ def shorten(
 
 
 def _nearest(text: str, room: int, wanted: set[str], count: TokenCounter) -> str:
-    """The blocks of a text, or its lines, with the most `wanted` words, in order."""
+    """Return the blocks of a text, or its lines, with the most `wanted` words, in order."""
     separator = "\n\n" if "\n\n" in text else "\n"
     parts = text.split(separator)
-    near = [len(wanted & {word.folded for word in words(part)}) for part in parts]
+    scores = [len(wanted.intersection(_folded_words(part))) for part in parts]
     kept = set[int]()
-    for place in sorted(range(len(parts)), key=lambda place: -near[place]):
-        if (cost := count(parts[place])) <= room or not kept:
-            parts[place] = parts[place][: max(room, 0) * len(parts[place]) // max(cost, room, 1)]
-            kept.add(place)
+    for n in sorted(range(len(parts)), key=lambda n: -scores[n]):
+        if (cost := count(parts[n])) <= room or not kept:
+            parts[n] = parts[n][: max(room, 0) * len(parts[n]) // max(cost, room, 1)]
+            kept.add(n)
             room -= cost
-    return separator.join(parts[place] for place in sorted(kept))
+    return separator.join(parts[n] for n in sorted(kept))
 
 
 _SHORT = 60
-"""Texts of fewer tokens, such as the question, are never cut."""
+"""Texts of fewer tokens are never cut."""
 _LONGEST_TOKEN = 20
-"""Characters per token at most, so that text beyond cannot fit."""
+"""The maximum characters per token: text beyond the budget times this cannot fit."""
 _FEWEST = 20
-"""The fewest tokens of a passage that are worth showing."""
+"""A passage is left out rather than cut to fewer tokens."""
 
 
 def _cut(label: int, passage: Passage, room: int, count: TokenCounter) -> Passage | None:
-    """The longest part of a passage that fits, in sentences or words, or None.
+    """Return the longest start of a passage that fits, in sentences or else words; None if none.
 
-    A binary search, since counting tokens is slow.
+    It is found by binary search, since counting tokens is slow.
     """
-    if room < _FEWEST:
-        return None
     text = passage.text[: room * _LONGEST_TOKEN]
 
     def cost(end: int) -> int:
