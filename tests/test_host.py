@@ -345,7 +345,7 @@ def test_no_setting_costs_a_predictor_its_demos() -> None:
 def test_a_state_of_other_predictors_is_refused_by_name(tmp_path: Path) -> None:
     GraphAnchor(search).save(tmp_path / "state.json")
     apart = GraphAnchor(search, as_published=True)
-    with pytest.raises(InputError, match="the state is of the predictors read, answer; expected"):
+    with pytest.raises(InputError, match="the state has the predictors read, answer; expected"):
         apart.load(tmp_path / "state.json")
 
 

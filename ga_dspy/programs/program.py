@@ -1,8 +1,8 @@
-"""MultiHopProgram: how a program is made, called, narrowed to a condition, used as a tool.
+"""MultiHopProgram: the base class of all programs, with settings, calls, conditions and tools.
 
-A program of your own overrides `converse` (the algorithm) and `signatures` (what the LM is asked);
-`answer_inputs` if its answer step sees more than passages, and `check_ready` if it needs more than
-a retriever. `ga_dspy.programs.loop` has the functions that `converse` is written with.
+A custom program overrides `converse` (the algorithm) and `signatures` (the prompts);
+`answer_inputs` if its answer step reads more than passages, and `check_ready` if it needs more
+than a retriever. `ga_dspy.programs.loop` has the functions that `converse` is written with.
 """
 
 from __future__ import annotations
@@ -36,80 +36,37 @@ from ga_dspy.storage import in_thread
 from ga_dspy.text import TokenCounter, estimate_tokens
 
 ANSWER_TOKENS = 450
-"""About what an answer costs beside passages, graph and demos."""
+"""Estimated tokens of an answer call without passages, graph and demos."""
 
 LONGEST_QUESTION = 20_000
-"""Characters of a question; what is longer is a document."""
+"""The maximum length of a question in characters."""
 
 Signatures = dict[str, type[dspy.Signature]]
 """The signature of each step, by the predictor's name."""
-
-
-# --- Narrowing: a copy of a program whose retrievers meet conditions.
-
-
-def _replaced(value: Any, change: Callable[[PassageRetriever], Any], seen: dict[int, Any]) -> Any:
-    """Return a value with other retrievers in the place of its own; the same where it has none.
-
-    Modules are copied; predictors and whatever holds no retriever are shared.
-
-    Args:
-        value: A program, or one of its attributes.
-        change: Gives the retriever that takes a retriever's place.
-        seen: What became of values that were met before, by their identity.
-    """
-    if id(value) in seen:
-        return seen[id(value)]
-    seen[id(value)] = found = value
-    if isinstance(value, PassageRetriever):
-        found = change(value)
-    elif isinstance(value, MethodType):
-        found = MethodType(value.__func__, _replaced(value.__self__, change, seen))
-    elif isinstance(value, dspy.Tool):
-        methods = {n: part for n, part in vars(value).items() if isinstance(part, MethodType)}
-        found = value.model_copy(update=_replaced(methods, change, seen)) if methods else value
-    elif type(value) in (list, tuple):
-        parts = [_replaced(part, change, seen) for part in value]
-        if any(new is not old for new, old in zip(parts, value, strict=True)):
-            found = type(value)(parts)
-    elif type(value) is dict:
-        named = {name: _replaced(part, change, seen) for name, part in value.items()}
-        if any(part is not value[name] for name, part in named.items()):
-            found = named
-    elif isinstance(value, dspy.Module) and not isinstance(value, dspy.Predict):
-        seen[id(value)] = found = object.__new__(type(value))
-        kept = dict(vars(value), history=[])
-        for name in _FORWARDS if isinstance(value, MultiHopProgram) else ():
-            kept.pop(name, None)  # one that was put there would call the whole program
-        vars(found).update(_replaced(kept, change, seen))
-    seen[id(value)] = found
-    return found
-
 
 _FORWARDS = ("forward", "aforward")
 
 
 def _taking_where(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A `forward` or `aforward` that, called with `where=`, runs on `program.only(where)`.
+    """Return a `forward` or `aforward` that, called with `where=`, runs on `program.only(where)`.
 
-    Whatever stands between the caller and it (asyncify, batch, an optimizer's patch) hands on its
-    arguments, so that the conditions arrive; the method itself never sees them.
+    A wrapper around the program (asyncify, batch, an optimizer's patch) passes its arguments on, so
+    the conditions reach this function; the wrapped method never sees them.
     """
 
     @wraps(forward)
     def run(self: MultiHopProgram, *args: Any, where: Where | None = None, **named: Any) -> Any:
-        asked = self if where is None else _replaced(self, lambda one: one.only(where), {})
-        return forward(asked, *args, **named)
+        program = self
+        if where is not None:
+            program = _replace_retrievers(self, lambda retriever: retriever.only(where), {})
+        return forward(program, *args, **named)
 
-    described = inspect.signature(forward)
-    own = [one for one in described.parameters.values() if one.name != "where"]
+    signature = inspect.signature(forward)
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "where"]
     where = inspect.Parameter("where", inspect.Parameter.KEYWORD_ONLY, default=None)
-    parts = sorted((*own, where), key=lambda parameter: parameter.kind)
-    vars(run).update(takes_where=True, __signature__=described.replace(parameters=parts))
+    parameters = sorted((*own, where), key=lambda parameter: parameter.kind)
+    vars(run).update(takes_where=True, __signature__=signature.replace(parameters=parameters))
     return run
-
-
-# --- The program.
 
 
 class MultiHopProgram(Configured):
@@ -120,37 +77,36 @@ class MultiHopProgram(Configured):
     to ask `program.only({"lang": "en"})`. Every program returns a `Prediction`.
 
     An error of the LM or the retriever loses only the call that it interrupts: the question is
-    answered from what was read, and `failures` names the error. It is raised only if nothing could
-    be read, or no call of the question reached the LM.
+    answered from the passages read so far, and `failures` names the error. The error is raised only
+    if no passage could be read, or no LM call of the question was answered.
 
-    A subclass implements `converse` once, as a generator of searches and LM calls; threads and
-    asyncio both run that one algorithm. It declares its settings in its class body, each with
-    `setting(…)`, and returns from `signatures` what the LM is asked; the last step is called
-    `answer`. Any predictor can be replaced by another module that takes the same inputs. Settings
-    are attributes: assign `program.k = 7`, unless that costs a predictor its demos or its
-    instruction.
+    A subclass implements `converse` once, as a generator of searches and LM calls that threads and
+    asyncio both run. It declares its settings in its class body, each with `setting(…)`, and
+    returns the signature of each step from `signatures`; the last step is called `answer`. Any
+    predictor can be replaced by another module that takes the same inputs. Settings are attributes:
+    `program.k = 7` works unless it would cost a predictor its demos or its instruction.
     """
 
     retriever: Any = field(
         kw_only=False,
-        metadata={"doc": "Anything `ga_dspy.retrieval.as_retriever` takes; may be set to another."},
+        metadata={"doc": "Anything `ga_dspy.retrieval.as_retriever` takes; may be reassigned."},
     )
     k: int = setting("Passages to retrieve per query.", default=5, minimum=1, maximum=1000)
     passage_tokens: int = setting("Budget for the passages in a prompt.", default=6000, minimum=50)
     token_budget: int | None = setting(
-        "Most tokens that a question may cost, over all calls; None for no limit. Passages are cut "
-        "to leave room for the answer; the search ends if another round would use it up.",
+        "Maximum tokens of a question over all calls; None for no limit. Passages are cut to leave "
+        "room for the answer; the search ends if another round would exceed the budget.",
         default=None,
         minimum=2000,
     )
     abstain: Literal["quoted", "chained"] | None = setting(
-        'Give an empty answer unless it is supported: "quoted" requires a cited passage that holds '
-        'it, "chained" a chain of stated links from the question to it.',
+        'Return an empty answer unless it is supported: "quoted" requires a cited passage that '
+        'holds it, "chained" a chain of stated links from the question to it.',
         default=None,
     )
     compare_facts: bool = setting(
-        "Where the answer is yes, no or something that the question names, ask once more, from the "
-        "facts of the first reply alone: small LMs state two dates and then pick the wrong one.",
+        "If the answer is yes, no or something that the question names, ask again, from the facts "
+        "of the first reply alone: small LMs state two dates and then pick the wrong one.",
         default=False,
     )
     count: TokenCounter = setting(
@@ -165,13 +121,13 @@ class MultiHopProgram(Configured):
                 setattr(cls, name, _taking_where(method))
 
     def __post_init__(self) -> None:
-        """Check the settings; make the predictors."""
+        """Check the settings; create the predictors."""
         super().__post_init__()
         for name, signature in self._steps().items():
             setattr(self, name, self._predictor(signature))
 
     def _steps(self) -> Signatures:
-        """Return the signature of each step, the comparison among them if it is set."""
+        """Return the signature of each step, including the comparison if `compare_facts` is set."""
         steps = self.signatures()
         if not self.compare_facts:
             return steps
@@ -210,7 +166,7 @@ class MultiHopProgram(Configured):
             super().__setattr__(name, value)
 
     def _set(self, name: str, value: Any) -> None:
-        """Change a setting; make the predictors that depend on it again."""
+        """Change a setting; replace the predictors whose signatures depend on it."""
         self._check(name, value)
         changed = copy.copy(self)
         changed.__dict__[name] = value
@@ -219,7 +175,7 @@ class MultiHopProgram(Configured):
         if tuned := [step for step in steps if self._is_tuned(step, before[step])]:
             raise InputError(
                 f"{name}={value!r} changes what {', '.join(tuned)} asks",
-                expected="a predictor without demos, instruction or LM of its own there",
+                expected="predictors without custom demos, instructions or LMs",
                 remedy=f"make another program with {name}={value!r}, and compile that",
             )
         self.__dict__[name] = value
@@ -229,12 +185,12 @@ class MultiHopProgram(Configured):
             setattr(self, step, self._predictor(after[step]))
 
     def _is_tuned(self, step: str, signature: type[dspy.Signature]) -> bool:
-        """Whether a predictor differs from the one that the program made."""
+        """Return whether a predictor differs from the one that the program created."""
         module = getattr(self, step)
         if not isinstance(module, dspy.Predict) or not module.signature.equals(signature):
             return True
-        is_as_made = module.demos == self._examples(signature) and not module.config
-        return not is_as_made or module.lm is not None
+        is_original = module.demos == self._examples(signature) and not module.config
+        return not is_original or module.lm is not None
 
     def load_state(self, state: Mapping[str, Any], **options: Any) -> None:
         """Load demos and instructions from `dump_state`.
@@ -243,17 +199,17 @@ class MultiHopProgram(Configured):
             InputError: The state has other predictors than this program.
         """
         names = [name for name, _ in self.named_parameters()]
-        stated = [name for name in state if name != "metadata"]
-        if set(names) != set(stated):
+        in_state = [name for name in state if name != "metadata"]
+        if set(names) != set(in_state):
             raise InputError(
-                f"the state is of the predictors {', '.join(stated)}",
+                f"the state has the predictors {', '.join(in_state)}",
                 expected=", ".join(names),
                 remedy="make the program with the settings that the saved one had",
             )
         super().load_state(state, **options)
 
     def as_teacher(self) -> Self:
-        """Return the program that optimizers take demos from: one that skips no step."""
+        """Return the program that optimizers take demos from; it must skip no step."""
         return self
 
     def signatures(self) -> Signatures:
@@ -266,8 +222,8 @@ class MultiHopProgram(Configured):
 
     def lm_names(self) -> dict[str, str]:
         """Return the name of the LM of each step, including the configured one."""
-        asked = ((name, p.lm or dspy.settings.lm) for name, p in self.named_predictors())
-        return {name.partition(".")[0]: str(lm.model) for name, lm in asked if lm is not None}
+        lms = ((name, p.lm or dspy.settings.lm) for name, p in self.named_predictors())
+        return {name.partition(".")[0]: str(lm.model) for name, lm in lms if lm is not None}
 
     def set_step_lms(self, lms: Mapping[str, dspy.BaseLM | None]) -> None:
         """Set the LMs of steps, by the predictor's name; None for the configured LM.
@@ -283,10 +239,10 @@ class MultiHopProgram(Configured):
             predictors[name].lm = lm
 
     def check_ready(self) -> None:
-        """Check that questions can be asked.
+        """Check that the program can answer questions.
 
         Raises:
-            InputError: The retriever lacks a condition that it requires, or something that the
+            InputError: A condition that the retriever requires is missing, or something that the
                 program needs.
         """
         if (retriever := vars(self).get("retriever")) is not None:
@@ -297,7 +253,7 @@ class MultiHopProgram(Configured):
         raise TypeError(f"{type(self).__name__} must implement converse(state)")
 
     def answer_inputs(self, state: State) -> dict[str, str]:
-        """Return the answer step's inputs besides question, passages and candidate."""
+        """Return the inputs of the answer step other than question, passages and candidate."""
         return {}
 
     @_taking_where
@@ -315,17 +271,17 @@ class MultiHopProgram(Configured):
     async def aforward(
         self, question: str, config: Mapping[str, Any] | None = None, **more: Any
     ) -> dspy.Prediction:
-        """Answer a question from a coroutine; call `forward` in a thread if overridden.
+        """Answer a question from a coroutine; if a subclass overrides `forward`, in a thread.
 
         Args:
             question: The question.
             config: As in `forward`.
             more: Further arguments of a subclass's `forward`.
         """
-        nearest = next(kind for kind in type(self).__mro__ if {*_FORWARDS} & vars(kind).keys())
-        if "aforward" not in vars(nearest):
-            given = more if config is None else {"config": config, **more}
-            return await in_thread(partial(type(self).forward, self, question=question, **given))
+        defining = next(kind for kind in type(self).__mro__ if {*_FORWARDS} & vars(kind).keys())
+        if "aforward" not in vars(defining):
+            options = more if config is None else {"config": config, **more}
+            return await in_thread(partial(type(self).forward, self, question=question, **options))
         if more:
             raise TypeError(f"{type(self).__name__} takes no {', '.join(more)}")
         with self._access_scope():
@@ -333,37 +289,37 @@ class MultiHopProgram(Configured):
 
     @property
     def scope(self) -> tuple[Where, ...]:
-        """The conditions that every passage it reads meets."""
+        """The conditions that all passages the program reads meet."""
         retriever: PassageRetriever = self.retriever
         return retriever.scope
 
     def only(self, where: Where) -> Self:
-        """Return this program over the passages that meet conditions (`Index.only`).
+        """Return this program restricted to passages that meet conditions (`Index.only`).
 
         The predictors are shared, all else is a shallow copy. Retrievers, programs, modules and
-        tools (`as_tool`) among the attributes are narrowed with it. What a subclass searches in
-        other ways is not: open an index that must never be searched without a condition with
+        tools (`as_tool`) among the attributes are restricted too; whatever else a subclass searches
+        is not. To forbid searches of an index without a condition, open it with
         `Index.open(…, require=["tenant"])`.
 
         Raises:
             InputError: A retriever cannot apply conditions, a condition is malformed, or `forward`
-                was replaced on this object, such as by `dspy.syncify`.
+                was replaced on this object, for example by `dspy.syncify`.
         """
         return self.with_retrievers(lambda retriever: retriever.only(where))
 
     def with_retrievers(self, change: Callable[[PassageRetriever], Any]) -> Self:
         """Return a copy with changed retrievers."""
-        if put := sorted(vars(self).keys() & set(_FORWARDS)):
+        if replaced := sorted(vars(self).keys() & set(_FORWARDS)):
             raise InputError(
-                f"the {put[0]} of this {type(self).__name__} was replaced",
-                expected="a program as its class makes it",
-                remedy="narrow the program first, then call dspy.syncify or what else wraps it",
+                f"the {replaced[0]} of this {type(self).__name__} was replaced",
+                expected="a program with the methods of its class",
+                remedy="restrict the program first, then call dspy.syncify or another wrapper",
             )
-        found: Self = _replaced(self, change, {})
-        return found
+        program: Self = _replace_retrievers(self, change, {})
+        return program
 
     def _access_scope(self) -> AbstractContextManager[Any]:
-        """Return the context that a question is answered in."""
+        """Return the context manager under which a question is answered."""
         return nullcontext()
 
     def _run_with_events(
@@ -375,7 +331,7 @@ class MultiHopProgram(Configured):
         for observer in OBSERVERS:
             conversation = observer(state, conversation)
         prediction = yield from conversation
-        # No field: what is stored and sent stays as it is.
+        # An attribute, not a field: it is neither stored nor sent.
         asked = Asked(state.question, type(self).__name__, bool(self.scope))
         vars(prediction)["asked"] = asked
         shown = prediction.answer or "(no answer)"
@@ -407,26 +363,26 @@ class MultiHopProgram(Configured):
         return observation(await self.acall(question=question))
 
     def start(self, question: str) -> State:
-        """Return the state of a question before anything was read.
+        """Return the initial state of a question.
 
         Raises:
-            InputError: The question is blank or no text, or a condition that the retriever
+            InputError: The question is blank or not a text, or a condition that the retriever
                 requires is missing.
         """
         self.check_ready()
-        return State(_stripped(question), self)
+        return State(_checked_question(question), self)
 
 
 class IterativeProgram(MultiHopProgram):
     """A program that searches and reads in rounds, then answers."""
 
     max_steps: int = setting(
-        "The most rounds of retrieval (the paper's T).", default=4, minimum=1, maximum=100
+        "Maximum rounds of retrieval (the paper's T).", default=4, minimum=1, maximum=100
     )
 
 
 def unknown_step(name: str, steps: Collection[str]) -> InputError:
-    """Return the error of an LM that is set for a step that no program has."""
+    """Return the error for an LM of a step that no program has."""
     return InputError(
         f"an LM for the step {name!r}",
         expected=f"one of {', '.join(steps)}",
@@ -435,7 +391,7 @@ def unknown_step(name: str, steps: Collection[str]) -> InputError:
 
 
 def split_lms(program: MultiHopProgram) -> tuple[MultiHopProgram, dict[str, dspy.BaseLM]]:
-    """Return a copy of a program without the LMs of its steps, and those LMs by step.
+    """Return a copy of a program without its steps' LMs, and those LMs by step.
 
     If no step has one, the program itself is returned.
 
@@ -444,10 +400,10 @@ def split_lms(program: MultiHopProgram) -> tuple[MultiHopProgram, dict[str, dspy
     """
     if not program.step_lms():
         return program, {}
-    found = dict[str, Any]()
+    lms = dict[str, Any]()
     for name, predictor in program.named_predictors():
         step = name.partition(".")[0]
-        if found.setdefault(step, predictor.lm) is not predictor.lm:
+        if lms.setdefault(step, predictor.lm) is not predictor.lm:
             raise InputError(
                 f"the predictors of step {step!r} have different LMs",
                 expected="one LM for each step",
@@ -456,17 +412,18 @@ def split_lms(program: MultiHopProgram) -> tuple[MultiHopProgram, dict[str, dspy
         note_secrets(predictor.lm)
     bare = program.deepcopy()
     bare.set_lm(None)
-    return bare, {step: lm for step, lm in found.items() if lm is not None}
+    return bare, {step: lm for step, lm in lms.items() if lm is not None}
 
 
 def _is_same(one: type[dspy.Signature], other: type[dspy.Signature]) -> bool:
-    """Whether two signatures ask for the same."""
-    kinds = [[(name, field.annotation) for name, field in s.fields.items()] for s in (one, other)]
-    return kinds[0] == kinds[1] and one.equals(other)
+    """Return whether two signatures have the same instruction, fields and types."""
+    types = [(name, field.annotation) for name, field in one.fields.items()]
+    others = [(name, field.annotation) for name, field in other.fields.items()]
+    return types == others and one.equals(other)
 
 
 class _Tool(dspy.Tool):
-    """A tool that is awaited by another function than it is called by."""
+    """A tool with a coroutine for asynchronous calls besides its function."""
 
     coroutine: Callable[..., Any]
 
@@ -476,15 +433,57 @@ class _Tool(dspy.Tool):
         return await self.coroutine(**self._validate_and_parse_args(**kwargs))
 
 
-def _stripped(question: Any) -> str:
+def _checked_question(question: Any) -> str:
     if getattr(question, "shape", None) == ():  # MLflow passes a text as a NumPy scalar
         question = question.item()
     is_text = isinstance(question, str) and question.strip()
     if not is_text or len(question) > LONGEST_QUESTION:
-        long = f"{len(question):,} characters long" if is_text else repr(question)
+        found = f"{len(question):,} characters long" if is_text else repr(question)
         raise InputError(
-            f"the question is {long}",
+            f"the question is {found}",
             expected=f"a text of at most {LONGEST_QUESTION:,} characters that is not empty",
             remedy='call program(question="Who …?"); put documents into the index',
         )
     return replace_invalid(question.strip())
+
+
+def _replace_retrievers(
+    value: Any, change: Callable[[PassageRetriever], Any], seen: dict[int, Any]
+) -> Any:
+    """Return a value in which every retriever is replaced; the value itself if it has none.
+
+    Modules are copied; predictors and everything without a retriever are shared.
+
+    Args:
+        value: A program, or one of its attributes.
+        change: Returns the replacement of a retriever.
+        seen: The results for values met before, by identity.
+    """
+    if id(value) in seen:
+        return seen[id(value)]
+    seen[id(value)] = result = value
+    if isinstance(value, PassageRetriever):
+        result = change(value)
+    elif isinstance(value, MethodType):
+        result = MethodType(value.__func__, _replace_retrievers(value.__self__, change, seen))
+    elif isinstance(value, dspy.Tool):
+        methods = {n: part for n, part in vars(value).items() if isinstance(part, MethodType)}
+        if methods:
+            result = value.model_copy(update=_replace_retrievers(methods, change, seen))
+    elif type(value) in (list, tuple):
+        parts = [_replace_retrievers(part, change, seen) for part in value]
+        if any(new is not old for new, old in zip(parts, value, strict=True)):
+            result = type(value)(parts)
+    elif type(value) is dict:
+        entries = {name: _replace_retrievers(part, change, seen) for name, part in value.items()}
+        if any(part is not value[name] for name, part in entries.items()):
+            result = entries
+    elif isinstance(value, dspy.Module) and not isinstance(value, dspy.Predict):
+        seen[id(value)] = result = object.__new__(type(value))
+        attributes = dict(vars(value), history=[])
+        if isinstance(value, MultiHopProgram):
+            for name in _FORWARDS:
+                attributes.pop(name, None)  # a replaced method would call the unrestricted program
+        vars(result).update(_replace_retrievers(attributes, change, seen))
+    seen[id(value)] = result
+    return result
