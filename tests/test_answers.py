@@ -261,7 +261,7 @@ def test_a_signature_of_one_s_own_gives_the_answer_and_what_else_it_has() -> Non
 @pytest.mark.parametrize("name", ["evidence", "graph", "passages", "steps", "tokens"])
 def test_an_output_with_the_name_of_a_field_that_the_program_fills_is_refused(name: str) -> None:
     own = dspy.Signature(f"question -> {name}, answer")
-    refused = f"the answer step has the output {name}; expected names that no field"
+    refused = f"the answer step has the output {name}; expected other names than those"
     with pytest.raises(InputError, match=refused):
         GraphAnchor(search, answer_with=own)
     program = GraphAnchor(search)

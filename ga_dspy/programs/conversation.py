@@ -1,4 +1,4 @@
-"""Conversations: rewrite a follow-up question so that it can be searched by itself."""
+"""Conversations: rewrite follow-up questions as standalone questions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ga_dspy.programs.program import LONGEST_QUESTION
 from ga_dspy.signatures.prompt import short_text
 
 MOST_TURNS, LONGEST_TURN = 8, 400
-"""How many of the latest turns an LM is shown, and how many characters of each text."""
+"""The latest turns that the prompt shows, and the characters that it shows of each text."""
 
 
 class Turn(NamedTuple):
-    """A question of a conversation, as rewritten, and its answer."""
+    """A rewritten question of a conversation, and its answer."""
 
     question: str
     answer: str
@@ -39,10 +39,10 @@ class StandAlone(dspy.Signature):
 
 
 class Rewrite(dspy.Module):
-    """Rewrites a follow-up question; the first question of a conversation needs no LM call.
+    """Rewrites a follow-up question; the first question of a conversation takes no LM call.
 
-    Returns a `dspy.Prediction` with `question` (unchanged if the LM gave no usable reply or failed;
-    `failure` then says why), `usage`, `calls` and `tokens`.
+    Returns a `dspy.Prediction` with `question`, `failure`, `usage`, `calls` and `tokens`. If the LM
+    fails or gives no usable reply, the question is unchanged and `failure` has the reason.
 
     >>> Rewrite()(question="Who designed it?").question
     'Who designed it?'

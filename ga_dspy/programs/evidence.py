@@ -1,4 +1,4 @@
-"""Evidence: citations and chains, as triples and sentences quoted from passages."""
+"""Evidence for an answer: chains of triples, citations, and the sentences quoted for them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ga_dspy.text import STOPWORDS, mentions, sentences, supports_phrase, words
 Support = Literal["chained", "quoted"]
 """How an answer is supported.
 
-"chained": the graph leads from the question to the answer, a passage states each link, and no check
-of `ga_dspy.graph.checks` finds a fault. "quoted": a sentence of a cited passage holds the answer
-and shares a word with the question. Both compare wording; neither is a proof.
+"chained": the graph leads from the question to the answer, a passage states each link, and all
+checks of `ga_dspy.graph.checks` pass. "quoted": a sentence of a cited passage holds the answer and
+shares a word with the question. Both compare wording; neither is a proof.
 """
 
 
 class EvidenceLink(Sourced):
-    """One link of the evidence chain: a triple with the passage and the words that state it.
+    """One link of the evidence chain: a triple, and a quote from the passage that states it.
 
     The triple is empty if a program without a graph quotes the passage that holds the answer.
-    `time` is when the triple holds, where stated. `metadata` is the passage's, `source` its file or
-    address and page.
+    `time` says when the triple holds, if stated. `metadata` is the passage's; `source` is its file
+    or address, and page.
     """
 
     head: str = ""
@@ -43,21 +43,22 @@ class EvidenceLink(Sourced):
     quote: str
 
     def __str__(self) -> str:
-        """The link on one line."""
-        when = f" ({self.time})" if self.time else ""
-        triple = f"{self.head} -> {self.relation} -> {self.tail}{when}: " if self.head else ""
-        where = "; ".join(filter(None, (self.title or self.passage_id, self.source)))
-        return " ".join(f'{triple}"{self.quote}" ({where})'.split())
+        """Return the link on one line."""
+        time = f" ({self.time})" if self.time else ""
+        triple = f"{self.head} -> {self.relation} -> {self.tail}{time}: " if self.head else ""
+        source = "; ".join(filter(None, (self.title or self.passage_id, self.source)))
+        return " ".join(f'{triple}"{self.quote}" ({source})'.split())
 
     @classmethod
     def to(cls, passage: Passage, quote: str, **triple: str) -> Self:
         """Return a link to a passage."""
-        return cls.model_validate({**triple, **_place(passage, quote)})
+        return cls.model_validate({**triple, **_quoted(passage, quote)})
 
 
-def _place(passage: Passage, quote: str) -> dict[str, Any]:
-    about = {"passage_id": passage.id, "title": passage.title, "metadata": passage.metadata}
-    return {**about, "quote": quote}
+def _quoted(passage: Passage, quote: str) -> dict[str, Any]:
+    """Return the fields of a link or a citation that name its passage and the quote."""
+    source = {"passage_id": passage.id, "title": passage.title, "metadata": passage.metadata}
+    return {**source, "quote": quote}
 
 
 def chain_links(
@@ -67,9 +68,9 @@ def chain_links(
     links = []
     for relation in chain:
         stated = [(passages[e.passage], e) for e in relation.evidence if e.passage in passages]
-        spans = [(passage, (e.start, e.end)) for passage, e in stated]
+        spans = [(passage, (evidence.start, evidence.end)) for passage, evidence in stated]
         if relation.relation == "described as":
-            # The entity's evidence is where it is named; what it is may be said elsewhere.
+            # The evidence of an entity is its name; the description may stand elsewhere.
             described = [(p, span) for p, _ in stated for span in _mentions(relation.tail, p)[:1]]
             spans = described or spans
         if spans:
@@ -81,9 +82,9 @@ def chain_links(
 
 
 def quotes(answer: str, cited: Iterable[Passage], question: str = "") -> tuple[EvidenceLink, ...]:
-    """Quote from each cited passage the sentence that holds the answer, or is nearest to it.
+    """Return a link for each cited passage, with the sentence that holds the answer or is nearest.
 
-    A sentence that answers yes or no need not contain that word.
+    A yes or no is never looked up: the nearest sentence is quoted.
     """
     links = []
     for passage in cited:
@@ -94,19 +95,19 @@ def quotes(answer: str, cited: Iterable[Passage], question: str = "") -> tuple[E
 
 
 def _mentions(phrase: str, passage: Passage) -> list[tuple[int, int]]:
-    """Where the text mentions a phrase, without the title."""
+    """Return where a passage mentions a phrase, except in its title."""
     found = mentions(phrase, passage.content)
     return [(each.start, each.end) for each in found if each.start >= len(passage.title)]
 
 
-# --- The outcome of the answer step: the answer, its passages, and whether one of them holds it.
+# --- The conclusion: an answer, the passages it cites, and whether they hold it.
 
 _JUDGEMENT = re.compile(
     r"\W*(?:yes|no|true|false)\s*(?:\W*\Z|[,:;!–—-]\s|\.\s+(?!\d))", re.IGNORECASE
 )
 _CITATION = re.compile(r"\s*\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
 
-# A row of citations, with what joins them: " [1], [2] and [4]".
+# Citations in a row, with their separators: " [1], [2] and [4]".
 _CITATIONS = re.compile(r"\s*\[[\d,; ]+\](?:,? (?:and )?\[[\d,; ]+\])*")
 
 
@@ -115,9 +116,9 @@ class Citation(Sourced):
 
     Attributes:
         claim: The sentence, without its numbers.
-        passage_id: The passage cited; empty if no passage has the number.
-        title: Its title.
-        holds: Whether the passage supports the sentence: its names, numbers and most of its words.
+        passage_id: The id of the passage cited; empty if no passage has the number.
+        title: The title of the passage.
+        holds: Whether the passage has the names, the numbers and most words of the sentence.
         quote: The nearest sentence of the passage.
     """
 
@@ -132,10 +133,10 @@ class Conclusion(NamedTuple):
     """The outcome of the answer step.
 
     Attributes:
-        answer: The answer as the model gave it.
+        answer: The answer as the LM gave it.
         verdict: "answered", "not in passages" or "premise refuted".
-        cited: Labels of the passages the answer rests on; only passages that were read.
-        quoted: Whether the text of one of these holds the answer.
+        cited: Labels of the passages that the answer rests on; only of passages that were read.
+        quoted: Whether one of these passages holds the answer.
         left_out: Labels of the passages that the prompt did not show.
         citations: The statements of a written answer, each with a passage it cites.
         more: Extra outputs of a custom signature.
@@ -158,12 +159,12 @@ class Conclusion(NamedTuple):
         style: Style = "span",
         own: Collection[str] = (),
     ) -> Self:
-        """Return the outcome that a reply states; `own` are the outputs of a custom signature.
+        """Return the conclusion of a reply; `own` are the outputs of a custom signature.
 
-        A short answer is quoted if a passage that it cites mentions it in its text; if another
-        passage does, that one is cited instead. A sentence that refutes a premise is quoted if one
-        of its cited passages supports it, a written answer if all of them do, and a "yes" or "no"
-        if it cites any passage.
+        A short answer is quoted if the text of a cited passage mentions it; if only another passage
+        does, that one is cited instead. A sentence that refutes a premise is quoted if a cited
+        passage supports it, a written answer if all citations hold, and a "yes" or "no" if it cites
+        any passage.
         """
         verdict = str(reply.get("verdict") or "")
         answer = str(reply.get("answer") or "").strip()
@@ -175,7 +176,7 @@ class Conclusion(NamedTuple):
         cited = tuple(label for label in labels if label in passages)
         citations: tuple[Citation, ...] = ()
         if verdict == "premise refuted" and style == "span":
-            # A sentence: no passage holds it word for word.
+            # The answer is a sentence, which no passage holds word for word.
             quoted = any(supports_phrase(answer, passages[n].content) for n in cited)
         elif style == "span":
             holding = holders(answer, passages, cited) or holders(answer, passages)
@@ -188,32 +189,32 @@ class Conclusion(NamedTuple):
             cited = tuple(dict.fromkeys(n for n in labels if n in passages))
         if verdict not in get_args(Verdict):
             verdict = "answered" if quoted or (answer and cited) else "not in passages"
-        known = {"answer", "verdict", "cited"} | {"links"}.difference(own)
-        more = {name: value for name, value in reply.items() if name not in known}
-        is_held = quoted and verdict != "not in passages"
-        return cls(answer, verdict, cited, is_held, left_out, citations, more)
+        standard = {"answer", "verdict", "cited"} | {"links"}.difference(own)
+        more = {name: value for name, value in reply.items() if name not in standard}
+        quoted = quoted and verdict != "not in passages"
+        return cls(answer, verdict, cited, quoted, left_out, citations, more)
 
     @property
     def is_answer(self) -> bool:
-        """Whether there is an answer, and it is said to rest on passages."""
+        """Whether there is an answer that, by its verdict, rests on passages."""
         return bool(self.answer) and self.verdict != "not in passages"
 
     def quotes(self, cited: Iterable[Passage], question: str) -> tuple[EvidenceLink, ...]:
-        """Return the sentences of the cited passages that hold the answer, or its statements."""
+        """Return the quotes of the citations that hold, or else of the cited passages."""
         stated = (c.model_dump(exclude={"claim", "holds"}) for c in self.citations if c.holds)
         links = dict.fromkeys(EvidenceLink.model_validate(each) for each in stated)
         return tuple(links) or quotes(self.answer, cited, question)
 
     @classmethod
     def without_citing(cls, answer: str, passages: Labelled) -> Self:
-        """Return an answer without citations, credited to the first passage that mentions it."""
+        """Return a conclusion without citations; the first passage that mentions it is cited."""
         answer = answer.strip()
         cited = holders(answer, passages)[:1]
         return cls(answer, "answered" if cited else "not in passages", cited, bool(cited))
 
 
 def _inline(text: str) -> tuple[int, ...]:
-    """The passage numbers in brackets in a text, in order, each once."""
+    """Return the passage numbers in brackets in a text, in order, each once."""
     labels = (n for found in _CITATION.finditer(text) for n in cited_labels(found[1]))
     return tuple(dict.fromkeys(labels))
 
@@ -228,7 +229,7 @@ def without_citations(text: str) -> str:
 
 
 def is_judgement(answer: str) -> bool:
-    """Whether an answer is a yes or a no, in any wording.
+    """Return whether an answer is a yes or a no, in any wording.
 
     >>> is_judgement("No, they are not."), is_judgement("No Country for Old Men")
     (True, False)
@@ -241,7 +242,7 @@ def holders(
 ) -> tuple[int, ...]:
     """Return the labels of the passages that mention a short answer; none for a yes or a no.
 
-    Only the passages with the given `labels` count, if any are given.
+    With `labels`, only the passages under these are searched.
     """
     if not answer or is_judgement(answer):
         return ()
@@ -250,10 +251,10 @@ def holders(
 
 
 def bears_on(question: str, answer: str, cited: Iterable[Passage]) -> bool:
-    """Whether a sentence that holds an answer, or its title, shares a word with a question.
+    """Return whether a sentence that holds an answer shares a word with the question.
 
-    For a yes or a no, any sentence counts. If no sentence holds the answer, as with a written one,
-    there is nothing to check.
+    The title counts as part of each sentence, and every sentence holds a yes or a no. If no
+    sentence holds the answer, as with a written one, the result is True.
 
     >>> from ga_dspy.passage import Passage
     >>> town = Passage(id="t", title="Ostvik", text="Ada Lund was mayor from 2001.")
@@ -270,7 +271,7 @@ def bears_on(question: str, answer: str, cited: Iterable[Passage]) -> bool:
 
 
 def check_citations(answer: str, passages: Labelled) -> Iterable[Citation]:
-    """Yield each statement of an answer with each passage number in it or after it."""
+    """Yield a citation for each passage number in or after each statement of an answer."""
     plain = _CITATION.sub(lambda found: " " * len(found[0]), answer)
     starts = (start for start, _ in sentences(plain))
     for start, end in pairwise([*starts, len(answer)]):
@@ -281,17 +282,18 @@ def check_citations(answer: str, passages: Labelled) -> Iterable[Citation]:
             if passage is None:
                 yield Citation(claim=claim)
             else:
-                place = _place(passage, nearest_sentence(claim, passage))
-                yield Citation(claim=claim, holds=supports_phrase(claim, passage.content), **place)
+                holds = supports_phrase(claim, passage.content)
+                quoted = _quoted(passage, nearest_sentence(claim, passage))
+                yield Citation(claim=claim, holds=holds, **quoted)
 
 
 def nearest_sentence(text: str, passage: Passage) -> str:
-    """Return the first sentence of a passage that shares the most words with a text.
+    """Return the first of the sentences of a passage that share the most words with a text.
 
     Words of the title do not count: they do not distinguish the passage's sentences.
     """
-    about = {word.folded for word in words(passage.title)}
-    sought = {word.folded for word in words(text)} - STOPWORDS - about
+    in_title = {word.folded for word in words(passage.title)}
+    sought = {word.folded for word in words(text)} - STOPWORDS - in_title
     body = passage.text
     spans = sentences(body) or ((0, len(body)),)
     best = max(spans, key=lambda s: sum(w.folded in sought for w in words(body[s[0] : s[1]])))

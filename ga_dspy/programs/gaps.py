@@ -1,4 +1,4 @@
-"""The gap log: questions whose evidence is missing, and what was looked for."""
+"""The gap log: questions without evidence in the corpus, and the searches for it."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _MOST, _LONGEST = 20, 1_000
 
 
 class Gap(BaseModel):
-    """A question whose evidence is missing.
+    """A question without evidence in the corpus.
 
     Attributes:
-        time: When it was answered.
+        time: The time of the answer.
         program: The class of the program.
         verdict: The verdict of the prediction.
         gap: Whether the graph of GraphRAG has none of the question's names.
-        restricted: Whether conditions or labels restricted what was read; then the question, the
-            names and the queries are empty, because they may repeat what only some may read.
+        restricted: Whether conditions or labels restricted the program. Question, names and queries
+            are then empty, because they may reveal what only some callers may read.
         question: The question.
-        names: The names of the question that the graph does not have; without a graph of the
-            corpus, those in no passage that was read.
+        names: The names of the question that the graph of the corpus lacks; without such a graph,
+            those in no passage that was read.
         queries: The queries that were tried besides the question.
-        wanted: What the judge wanted to search last, else the last of the queries.
+        wanted: The last query that the judge asked for, else the last query that was tried.
     """
 
     time: datetime = Field(default_factory=partial(datetime.now, UTC))
@@ -52,31 +52,31 @@ class Gap(BaseModel):
 
     @classmethod
     def of(cls, prediction: dspy.Prediction) -> Gap | None:
-        """Return the gap that a prediction shows; None if it shows none.
+        """Return the gap of a prediction; None if it has none.
 
-        A prediction shows one if its verdict is "not in passages", if its answer is empty (the
-        program abstains), or if its `gap` is true. After a transient error, such as a timeout,
-        nobody knows.
+        A prediction has a gap if its verdict is "not in passages", if its answer is empty (the
+        program abstains), or if its `gap` is true; but not after a transient error, such as a
+        timeout, which may have caused these.
 
         Raises:
-            InputError: The prediction is a copy, or not one of a `MultiHopProgram`.
+            InputError: The prediction is a copy, or not from a `MultiHopProgram`.
         """
         asked: Asked | None = getattr(prediction, "asked", None)
         if asked is None:
-            expected = "the prediction that a program returned, no copy of it"
+            expected = "the prediction that a program returned, not a copy"
             raise InputError("a prediction without its question", expected=expected)
         verdict, is_gap = prediction.verdict, bool(prediction.get("gap", False))
         is_missing = is_gap or verdict == "not in passages" or not prediction.answer
         if prediction.may_pass or not is_missing:
             return None
-        made = partial(cls, program=asked.program, verdict=verdict, gap=is_gap)
+        gap = partial(cls, program=asked.program, verdict=verdict, gap=is_gap)
         if asked.is_restricted:
-            return made(restricted=True)
+            return gap(restricted=True)
         steps = prediction.steps
         tried = (text for step in steps for text in (step.query, step.reformulated))
         queries = [text for text in dict.fromkeys(tried) if text and text != asked.question]
         wanted = [step.next_query for step in steps if step.next_query] or queries or [""]
-        return made(
+        return gap(
             question=_logged(asked.question),
             names=tuple(map(_logged, _unknown_names(asked.question, prediction)))[:_MOST],
             queries=tuple(map(_logged, queries[:_MOST])),
@@ -85,12 +85,12 @@ class Gap(BaseModel):
 
 
 def _logged(text: str) -> str:
-    """Return a text without secrets; a cut before that could leave half of one."""
+    """Return a text without secrets, then cut: a cut secret would not be recognised."""
     return withheld(text)[:_LONGEST]
 
 
 def _unknown_names(question: str, prediction: dspy.Prediction) -> Iterator[str]:
-    """Yield the names of a question that were not found, as they are spelled there."""
+    """Yield the names of a question that no text mentions, as the question spells them."""
     if prediction.get("gap") or prediction.get("linked"):
         known = prediction.linked
     else:
@@ -101,16 +101,16 @@ def _unknown_names(question: str, prediction: dspy.Prediction) -> Iterator[str]:
 
 
 class GapLog:
-    """Appends gaps to a file, one JSON object per line; it has no text of a passage.
+    """Appends gaps to a file, one JSON object per line, without text of passages.
 
-    A line is written at once, so `kill -9` loses none that `add` returned for. Threads and
-    processes may share the file, which only its owner may read.
+    `add` writes a line before it returns, so that `kill -9` loses none. Threads and processes may
+    share the file; only its owner may read it.
 
     Args:
-        path: The file; created, with its folder, if it does not exist.
+        path: The file; it is created, with its folder, if it does not exist.
 
     Raises:
-        RunAborted: The file cannot be written; `add` raises it too.
+        RunAborted: The file cannot be written; also raised by `add`.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -120,10 +120,10 @@ class GapLog:
         self._append("")
 
     def add(self, prediction: dspy.Prediction) -> bool:
-        """Log a prediction if it shows a gap (`Gap.of`); return whether it does.
+        """Log a prediction if it has a gap (`Gap.of`); return whether it has one.
 
         Raises:
-            InputError: As `Gap.of`.
+            InputError: The prediction is a copy, or not from a `MultiHopProgram`.
         """
         gap = Gap.of(prediction)
         if gap is not None:
@@ -138,20 +138,20 @@ class GapLog:
             os.fdopen(os.open(self.path, flags, 0o600), "a+b", 0) as file,
         ):
             file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
-            is_cut = file.read(1) not in (b"", b"\n")  # a full disk has cut the last line
+            is_cut = file.read(1) not in (b"", b"\n")  # by a full disk
             file.write(b"\n" * is_cut + line.encode())
 
 
-# --- What is missing most
+# --- The report of a gap log
 
 
 class Wanted(NamedTuple):
-    """A name or a query that was looked for in vain.
+    """A name or a query without evidence in the corpus.
 
     Attributes:
-        text: Its first spelling.
-        questions: The number of questions.
-        example: The first of them.
+        text: The name or query in its first spelling.
+        questions: The number of questions with it.
+        example: The first of these questions.
     """
 
     text: str
@@ -160,14 +160,14 @@ class Wanted(NamedTuple):
 
 
 class GapReport(NamedTuple):
-    """What is missing, most wanted first.
+    """The names and queries without evidence, most frequent first.
 
     Attributes:
         questions: The number of gaps.
-        restricted: How many of them have no text.
-        names: The names that are not known.
-        queries: What was wanted last.
-        unreadable: The number of lines that are no gap.
+        restricted: The number of gaps without a text.
+        names: The names that the corpus lacks.
+        queries: The last query of each question.
+        unreadable: The number of lines that are not a gap.
     """
 
     questions: int
@@ -178,7 +178,7 @@ class GapReport(NamedTuple):
 
 
 def report_gaps(path: Path | str) -> GapReport:
-    """Count what a gap log says is missing.
+    """Count the names and queries of a gap log.
 
     Raises:
         RunAborted: The file cannot be read.
@@ -197,9 +197,9 @@ def report_gaps(path: Path | str) -> GapReport:
 
 
 def _count(pairs: Iterable[tuple[str, str]]) -> list[Wanted]:
-    """Count texts however they are spelled, the most frequent first."""
-    found = dict[str, Wanted]()
+    """Count texts, ignoring case and punctuation; the most frequent come first."""
+    counts = dict[str, Wanted]()
     for text, question in pairs:
-        before = found.setdefault(fold_words(text), Wanted(text, 0, question))
-        found[fold_words(text)] = before._replace(questions=before.questions + 1)
-    return sorted(found.values(), key=lambda one: -one.questions)
+        wanted = counts.setdefault(fold_words(text), Wanted(text, 0, question))
+        counts[fold_words(text)] = wanted._replace(questions=wanted.questions + 1)
+    return sorted(counts.values(), key=lambda wanted: -wanted.questions)

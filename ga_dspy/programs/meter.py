@@ -1,4 +1,4 @@
-"""What a question costs: LM calls, tokens, time and money, counted step by step."""
+"""The cost of a question: LM calls, tokens, time and money, counted by step."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ _log = logging.getLogger("ga_dspy")
 
 
 class Usage(BaseModel):
-    """The cost of some LM calls.
+    """The cost of LM calls.
 
     Attributes:
         calls: LM calls with a usable reply, cached or not.
         cached: How many of them came from DSPy's cache.
-        failed: Further attempts without a usable reply.
-        timeouts: How many of these timed out.
-        unreadable: How many of these had an unreadable reply.
+        failed: Other attempts, without a usable reply.
+        timeouts: How many of the failed attempts timed out.
+        unreadable: How many of the failed attempts had an unreadable reply.
         cut_prompts: Calls whose prompt the server cut: it read fewer tokens than there are words.
-        prompt_tokens: As reported by the LM (for a cached call, when it was made), else estimated.
-        completion_tokens: The same for the replies.
-        cost: US dollars, a cached call at its original price; None if a price is unknown.
+        prompt_tokens: Tokens of prompts, as the LM reports them (for a cached call, when it was
+            made), or else estimated.
+        completion_tokens: Tokens of replies, likewise.
+        cost: US dollars, with cached calls at their original price; None if a price is unknown.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -69,9 +70,9 @@ class Usage(BaseModel):
             (self.unreadable, "unreadable reply", "unreadable replies"),
             (self.failed - self.timeouts - self.unreadable, "error", "errors"),
         )
-        told = ", ".join(f"{n:,} {one if n == 1 else more}" for n, one, more in kinds if n)
+        counts = ", ".join(f"{n:,} {one if n == 1 else more}" for n, one, more in kinds if n)
         attempts = f"{self.failed:,} failed attempt{'' if self.failed == 1 else 's'}"
-        return f"{attempts} ({told})" if told else attempts
+        return f"{attempts} ({counts})" if counts else attempts
 
     @property
     def cuts(self) -> str:
@@ -81,21 +82,22 @@ class Usage(BaseModel):
 
     @classmethod
     def total(cls, parts: Iterable[Usage]) -> Usage:
-        """Return the sum; its cost is unknown if that of a part is.
+        """Return the sum of costs; its price is unknown if that of a part is.
 
         >>> total = Usage.total([Usage(calls=1, cost=0.5), Usage(calls=2, cost=None)])
         >>> total.calls, total.cost
         (3, None)
         """
-        known = list(parts)
-        counted = cls.model_fields.keys() - {"cost"}
-        counts: Any = {name: sum(getattr(part, name) for part in known) for name in counted}
-        prices = [part.cost for part in known if part.cost is not None]
-        return cls(**counts, cost=sum(prices) if len(prices) == len(known) else None)
+        parts = list(parts)
+        total = dict[str, Any]()
+        for name in cls.model_fields:
+            values = [getattr(part, name) for part in parts]
+            total[name] = None if None in values else sum(values)
+        return cls(**total)
 
 
 class LMCall(NamedTuple):
-    """A finished LM call: what was sent, what came back, how long it took and what it cost."""
+    """A finished LM call: the messages sent, the outputs or the error, the time and the cost."""
 
     model: str
     sent: list[Any]
@@ -109,23 +111,23 @@ _KEPT, _KEPT_BY_DSPY = 1_000, 10_000
 
 
 class Meter(BaseCallback):
-    """Counts LM calls, including an adapter's second attempts.
+    """Counts the LM calls of a question, including those that an adapter repeats.
 
     Attributes:
         config: Parameters of every LM call of the question, such as `{"temperature": 0.7}`.
-        usage: What each step of the program cost so far, by the step's name.
-        seconds: Wall time inside LM calls so far, including cached ones.
+        usage: The cost of each step so far, by the step's name.
+        seconds: Wall time of LM calls so far, including cached ones.
         waited: Seconds spent waiting for an endpoint that was down.
         sent: The messages of the last call.
-        truncated: Whether the last call stopped at its token limit.
-        has_thoughts: Whether the last reply contained or came with reasoning.
+        truncated: Whether the last reply stopped at the token limit.
+        has_thoughts: Whether the last reply had reasoning in it or with it.
         reply: The last reply, as the LM wrote it.
-        cached: Whether it came from DSPy's cache.
+        cached: Whether the last reply came from DSPy's cache.
         answered: Whether any call was answered.
         may_pass: Whether a failure was transient.
         history: DSPy's record of the current call.
         step: The step whose calls are counted.
-        on_call: Called with each finished call.
+        on_call: Functions called with each finished call.
     """
 
     def __init__(self) -> None:
@@ -145,12 +147,12 @@ class Meter(BaseCallback):
 
     @property
     def sent_tokens(self) -> int:
-        """About how many tokens the last prompt had."""
+        """The estimated tokens of the last prompt."""
         return sum(estimate_tokens(str(message.get("content"))) for message in self.sent)
 
     @property
     def calls(self) -> int:
-        """LM calls so far."""
+        """The number of LM calls so far."""
         return Usage.total(self.usage.values()).calls
 
     @property
@@ -159,7 +161,7 @@ class Meter(BaseCallback):
         return Usage.total(self.usage.values()).tokens
 
     def overdue(self) -> TimeoutError | None:
-        """Return the error of a question that timed out, not counting waits for an endpoint."""
+        """Return an error if the question timed out; waits for an endpoint do not count."""
         limit = Patience.current().question
         if now() - self._since - self.waited <= limit:
             return None
@@ -180,14 +182,14 @@ class Meter(BaseCallback):
 
     @contextmanager
     def counting(self, step: str, adapter: dspy.Adapter) -> Iterator[None]:
-        """Count the calls that the current thread or task makes inside this block.
+        """Count the LM calls of the current thread or task inside this block.
 
-        DSPy's history and trace are limited to the last 1,000 calls, unless another number is set:
-        its default of 10,000 makes a process grow.
+        DSPy's history and trace keep 1,000 calls, unless a size is configured: its default of
+        10,000 takes much memory in a long-running process.
 
         Args:
             step: The name of the step: "read", "answer", …
-            adapter: The adapter if none is configured.
+            adapter: The adapter to use if none is configured.
         """
         settings = dspy.settings
         self._outer, self.step = settings.usage_tracker, step
@@ -208,13 +210,13 @@ class Meter(BaseCallback):
                 raise
 
     def add_usage(self, model: str, usage: dict[str, Any]) -> None:
-        """Note that a call was not cached; pass its usage on to an outer tracker."""
+        """Record that the call was not cached; pass its usage on to an outer tracker."""
         self._is_live = True
         if self._outer is not None:
             self._outer.add_usage(model, usage)
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Keep what is sent, to estimate its tokens if the LM reports none."""
+        """Record the messages sent, to estimate their tokens if the LM reports none."""
         self.truncated = self.has_thoughts = self._is_live = False
         self.reply, self._lm = "", getattr(instance, "original", instance)
         self.sent = inputs.get("messages") or [{"content": inputs.get("prompt")}]
@@ -235,7 +237,7 @@ class Meter(BaseCallback):
             observe(LMCall(self._lm.model, self.sent, outputs, exception, seconds, call))
 
     def _answered(self, outputs: Sequence[Any]) -> Usage:
-        """Note what is known of an answer; return what it cost."""
+        """Record the reply of a call; return its cost."""
         record = self.history[-1] if self.history else {}
         if dspy.settings.max_history_size == _KEPT:
             del GLOBAL_HISTORY[:-_KEPT]
@@ -262,10 +264,10 @@ class Meter(BaseCallback):
         )
 
     def _is_cut(self, usage: Mapping[str, Any]) -> bool:
-        """Whether the server cut the prompt: a whole prompt has at least a token per word.
+        """Return whether the server cut the prompt; a whole one has at least a token per word.
 
-        Only local servers do that silently. Reports under 1,000 tokens come from servers that count
-        only what they had not cached. A cut in a text without spaces is not detected.
+        Only local servers cut silently. A report under 1,000 tokens may come from a server that
+        counts only tokens it had not cached. A cut in a text without spaces is not detected.
         """
         if self.cached or not endpoint_digest(self._lm):
             return False
@@ -278,7 +280,7 @@ class Meter(BaseCallback):
             _CUT.add(name)
             _log.warning(
                 "%s read %d tokens of a prompt of about %d: its server cut the rest; expected a "
-                "context window for whole prompts; raise it where the server is started (Ollama: "
+                "context window that holds the prompt; raise it in the server's settings (Ollama: "
                 "OLLAMA_CONTEXT_LENGTH=16384, or num_ctx in a Modelfile), or lower passage_tokens",
                 self._lm.model, read, self.sent_tokens,
             )  # fmt: skip
@@ -287,7 +289,7 @@ class Meter(BaseCallback):
 
 _FEWEST_REPORTED = 1_000
 _CUT: set[tuple[str, str | None]] = set()
-"""The LMs whose cut prompts were reported."""
+"""The LMs whose cut prompts were logged."""
 
 
 def prompt_tokens(
@@ -296,7 +298,7 @@ def prompt_tokens(
     count: TokenCounter,
     demos: Sequence[Any] = (),
 ) -> int:
-    """Return the tokens of a prompt with empty inputs: instruction, fields, demos."""
+    """Return the tokens of a prompt with empty inputs: its instruction, fields and demos."""
     inputs = dict.fromkeys(signature.input_fields, "")
     messages = adapter.format(signature, demos=list(demos), inputs=inputs)
     return sum(count(str(message["content"])) for message in messages)

@@ -1,4 +1,4 @@
-"""The prediction: an answer, what it rests on, how it was found and what it cost."""
+"""The prediction of a program: an answer with its evidence, the rounds and the cost."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ class Step(BaseModel):
     """One round of retrieving, indexing and judging.
 
     Attributes:
-        number: From 1.
+        number: The number of the round, from 1.
         query: The search query.
         made: Whether the program made the query, not the LM.
         reformulated: The query made from the graph because `query` found nothing new.
         retrieved: Ids of all passages that the query returned, in retrieval order.
         passage_ids: Ids of those that were new.
-        unread: Ids of passages that the prompt had no room for; the next step shows them.
+        unread: Ids of passages that the prompt had no room for; the next round shows them.
         entities: Entities added to the graph.
         relations: Relations added to the graph.
-        attributes: What it learned about known entities, as (entity, attribute).
-        dropped: What the model proposed and no passage supports, and why.
+        attributes: Attributes added to known entities, as (entity, attribute).
+        dropped: What the LM proposed but no passage supports, with the reason.
         reasoning: The judge's reasoning.
-        judgement: "sufficient", "insufficient", "exhausted" (further searches are in vain), or
-            empty if the step failed before it.
-        candidate: The answer that the judge saw, or empty.
-        next_query: What the judge wants to search next, or empty.
-        rule: Where the program overruled the judge: what it did and why.
-        failure: Why the step failed, or empty.
-        graph: The graph after this step (snapshots share their parts); left out of JSON, since the
-            gains of the steps add up to it.
-        notes: The notes after this step, in programs that keep notes.
+        judgement: "sufficient", "insufficient", "exhausted" (no further search can help), or empty
+            if the round failed before it.
+        candidate: The judge's answer so far, or empty.
+        next_query: The judge's next query, or empty.
+        rule: Why the program overruled the judge, and what it did instead, or empty.
+        failure: Why the round failed, or empty.
+        graph: The graph after the round (snapshots share their parts); not in JSON, since the
+            additions of all rounds make up the graph.
+        notes: The notes after the round, in programs that keep notes.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -69,7 +69,7 @@ class Step(BaseModel):
 
     @property
     def gained(self) -> str:
-        """What the step added to the graph, such as "+2 entities, +1 relation"; may be empty."""
+        """What the round added to the graph, such as "+2 entities, +1 relation"; may be empty."""
         gains = (
             (len(self.entities), "entity", "entities"),
             (len(self.relations), "relation", "relations"),
@@ -78,7 +78,7 @@ class Step(BaseModel):
 
     @property
     def message(self) -> str:
-        """What the step added and how it was judged, in a few words."""
+        """The additions to the graph and the judgement in a few words."""
         dropped = f"{len(self.dropped)} dropped" if self.dropped else ""
         added = ", ".join(filter(None, (self.gained, dropped)))
         judged = ": ".join(filter(None, (self.judgement, self.reasoning)))
@@ -87,7 +87,7 @@ class Step(BaseModel):
 
 
 class Asked(NamedTuple):
-    """What a prediction answers.
+    """The question behind a prediction.
 
     Attributes:
         question: The question.
@@ -101,29 +101,29 @@ class Asked(NamedTuple):
 
 
 class Prediction(dspy.Prediction):
-    """An answer with what it rests on, how it was found and what it cost.
+    """An answer with its evidence, the rounds that found it, and its cost.
 
     Attributes:
         answer: The answer; empty if the program abstains.
         verdict: "answered", "not in passages" or "premise refuted".
-        supported: "chained" if stated links lead from the question to the answer and no check
-            finds a fault, "quoted" if only a sentence of a cited passage holds it, else None.
-        guess: The answer whether supported or not.
+        supported: "chained" if stated links lead from the question to the answer and all checks
+            pass, "quoted" if only a sentence of a cited passage holds it, else None.
+        guess: The answer, whether supported or not.
         evidence: The chain of a chained answer, or the sentences that hold a quoted one.
-        cited: Ids of the passages the answer rests on.
+        cited: Ids of the passages that the answer rests on.
         citations: The statements of a written answer (`style`), each with a passage it cites.
         passages: All passages read, in the order of their numbers.
         left_out: Ids of those that the answer's prompt did not show.
         graph: The graph; empty in programs without one.
         notes: The notes, thoughts or transcript, in programs that keep them.
         steps: The rounds.
-        failures: What failed on the way; the answer was made without it.
+        failures: Errors of steps and searches; the answer was made without their results.
         may_pass: Whether a failure was transient (a timeout, an outage): a retry may succeed.
-        usage: What each step cost, by its name.
-        calls: LM calls in all.
-        tokens: Tokens in all.
+        usage: The cost of each step, by its name.
+        calls: The number of LM calls.
+        tokens: The number of tokens.
 
-    Beside these fields, `asked` says what it answers; a copy does not have it.
+    The attribute `asked`, which copies lack, has the question and the program.
     """
 
     answer: str
@@ -154,7 +154,7 @@ class Prediction(dspy.Prediction):
         return as_json(self)
 
     def __repr__(self) -> str:
-        """The answer, its support, and the size of the rest."""
+        """Return the answer, its support, and the size of the rest."""
         if "steps" not in self:
             return str(super().__repr__())
         shown = {name: self[name] for name in ("answer", "verdict", "supported")}
@@ -163,7 +163,7 @@ class Prediction(dspy.Prediction):
         return f"Prediction({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def _repr_html_(self) -> str:
-        """The answer, its evidence and the steps, for notebooks."""
+        """Return the answer, its evidence and the rounds as HTML, for notebooks."""
         if "steps" not in self:
             return notebook.line(repr(self))
         evidence = ((f"{e.head} {e.relation} {e.tail}", e.quote, e.title) for e in self.evidence)
@@ -172,13 +172,11 @@ class Prediction(dspy.Prediction):
             for s in self.steps
         )
         support = self.supported or "not supported"
-        return "".join(
-            (
-                notebook.line(self.answer or "no answer", bold=True),
-                notebook.line(f"{support} · {self.calls} LM calls · {self.tokens:,} tokens"),
-                notebook.table(("evidence", "quote", "passage"), evidence),
-                notebook.table(("step", "query", "entities", "relations", "judgement"), steps),
-            )
+        return (
+            notebook.line(self.answer or "no answer", bold=True)
+            + notebook.line(f"{support} · {self.calls} LM calls · {self.tokens:,} tokens")
+            + notebook.table(("evidence", "quote", "passage"), evidence)
+            + notebook.table(("step", "query", "entities", "relations", "judgement"), steps)
         )
 
 
@@ -196,7 +194,7 @@ SUPPORT = {"chained": "a chain of stated links", "quoted": "quoted in a passage"
 
 
 def observation(prediction: dspy.Prediction) -> str:
-    """Return what an agent sees of an answer: the answer, its support, the numbered evidence."""
+    """Return a prediction as text for an agent: the answer, its support, the numbered evidence."""
     shown = prediction.answer or "(no answer)"
     if not prediction.answer and prediction.guess:
         shown = f"(no supported answer; a guess: {prediction.guess})"
@@ -206,7 +204,7 @@ def observation(prediction: dspy.Prediction) -> str:
 
 
 ANSWER_FIELDS = ("answer", "verdict", "cited")
-"""The fields that the answer step fills; the program fills the rest."""
+"""The fields that the answer step fills; the program fills the others."""
 
 
 def check_outputs(names: Collection[str]) -> None:
@@ -225,6 +223,6 @@ def check_outputs(names: Collection[str]) -> None:
     if taken:
         raise InputError(
             f"the answer step has the output {', '.join(taken)}",
-            expected="names that no field of the prediction has: the program fills these itself",
-            remedy=f"name it otherwise, for instance my_{taken[0]}",
+            expected="other names than those of the prediction's fields, which the program fills",
+            remedy=f"rename it, for example to my_{taken[0]}",
         )

@@ -1,7 +1,7 @@
-"""Settings of a program: declared once in its class body, checked, documented, saved by name.
+"""Settings of a program, declared once in its class body.
 
-`__init__` with its types, `settings()`, the class's help and what an artifact accepts are all
-made from the declarations.
+The declarations give `__init__` its arguments and types, `settings()` its values, the class its
+documentation, and artifacts and the command line their checks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic_core import to_jsonable_python
 from ga_dspy.errors import InputError, unknown
 
 LARGEST = 1_000_000
-"""No whole number among the settings may be larger: a file from elsewhere may set them."""
+"""The maximum of an integer setting, since an untrusted file may set it."""
 
 
 def setting(
@@ -38,18 +38,18 @@ def setting(
     from 1. A type that lists values, such as `Literal["lines", "json"]`, allows only those.
 
     Args:
-        doc: What it decides.
+        doc: The description, for help texts.
         default: The value if none is passed.
-        minimum: The smallest value, for a setting that is a whole number.
-        maximum: The largest.
-        saved: Whether an artifact stores it; JSON must be able to hold it.
+        minimum: The smallest value; required for a whole number.
+        maximum: The largest value.
+        saved: Whether an artifact stores the value, which must then have a JSON form.
     """
-    about = {"doc": doc, "minimum": minimum, "maximum": maximum, "saved": saved}
-    return field(default=default, metadata=about)
+    metadata = {"doc": doc, "minimum": minimum, "maximum": maximum, "saved": saved}
+    return field(default=default, metadata=metadata)
 
 
 class _CallSignature:
-    """The arguments of a class, and of calls of its instances, which DSPy's metaclass hides."""
+    """The signature of a class and of its instances' calls, which DSPy's metaclass hides."""
 
     def __get__(self, instance: Any, owner: Any) -> inspect.Signature:
         called = inspect.signature(owner.__init__ if instance is None else owner.forward)
@@ -60,36 +60,36 @@ class _CallSignature:
 class Configured(dspy.Module):
     """A DSPy module whose class body declares its settings.
 
-    As in a dataclass, every annotated name is an argument; `ClassVar` marks what is not.
+    As in a dataclass, every annotated name that is not a `ClassVar` is an argument.
     """
 
     __signature__: ClassVar[Any] = _CallSignature()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        writes_its_own = "__init__" in vars(cls)
+        has_own_init = "__init__" in vars(cls)
         dataclass(kw_only=True, eq=False, repr=False)(cls)
-        if not writes_its_own:
+        if not has_own_init:
             vars(cls)["__init__"].__annotations__ = typing.get_type_hints(cls)
             cls.__doc__ = "\n".join([inspect.cleandoc(cls.__doc__ or ""), "", *cls._documented()])
 
     @classmethod
     def _documented(cls) -> Iterator[str]:
-        """The arguments with type, purpose and default, in docstring form."""
+        """Yield the arguments as a docstring section, with types, descriptions and defaults."""
         yield "Args:"
         types = typing.get_type_hints(cls)
-        for one in fields(cls):
-            if one.init and "doc" in one.metadata and one.default is MISSING:
-                yield f"    {one.name}: {one.metadata['doc']}"
-        for name, one in cls.declared().items():
-            default = getattr(one.default, "__name__", repr(one.default))
+        for argument in fields(cls):
+            if argument.init and "doc" in argument.metadata and argument.default is MISSING:
+                yield f"    {argument.name}: {argument.metadata['doc']}"
+        for name, declared in cls.declared().items():
+            default = getattr(declared.default, "__name__", repr(declared.default))
             kind = inspect.formatannotation(types[name])
-            yield f"    {name} ({kind}): {one.metadata['doc']} Default: {default}."
+            yield f"    {name} ({kind}): {declared.metadata['doc']} Default: {default}."
 
     @classmethod
     def declared(cls) -> dict[str, Field[Any]]:
         """Return the settings by name, the class's own before inherited ones."""
-        by_name = {one.name: one for one in fields(cls) if one.init and "saved" in one.metadata}
+        by_name = {f.name: f for f in fields(cls) if f.init and "saved" in f.metadata}
         order = (name for kind in cls.__mro__ for name in vars(kind).get("__annotations__", ()))
         return {name: by_name[name] for name in dict.fromkeys(order) if name in by_name}
 
@@ -105,23 +105,22 @@ class Configured(dspy.Module):
 
     def _check(self, name: str, value: Any) -> None:
         """Check the value of one setting."""
-        about = self.declared()[name].metadata
-        listed = listed_values(typing.get_type_hints(type(self))[name])
-        if about["minimum"] is not None:
-            if value is not None or None not in listed:
-                check_whole(name, value, about["minimum"], about["maximum"])
-        elif set(listed) - {None} and (type(value), value) not in [(type(v), v) for v in listed]:
+        metadata = self.declared()[name].metadata
+        allowed = listed_values(typing.get_type_hints(type(self))[name])
+        if metadata["minimum"] is not None:
+            if value is not None or None not in allowed:
+                check_whole(name, value, metadata["minimum"], metadata["maximum"])
+        elif set(allowed) - {None} and (type(value), value) not in [(type(v), v) for v in allowed]:
             raise InputError(
                 f"{name} is {value!r}",
-                expected=f"one of {', '.join(map(repr, listed))}",
-                remedy=f"pass {name}={listed[0]!r}",
+                expected=f"one of {', '.join(map(repr, allowed))}",
+                remedy=f"pass {name}={allowed[0]!r}",
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that make this program again, by name, as JSON values."""
-        saved = (name for name, one in self.declared().items() if one.metadata["saved"])
-        values = {name: getattr(self, name) for name in saved}
-        return {name: to_jsonable_python(value) for name, value in values.items()}
+        """Return the saved settings by name, as JSON values."""
+        saved = (name for name, declared in self.declared().items() if declared.metadata["saved"])
+        return {name: to_jsonable_python(getattr(self, name)) for name in saved}
 
 
 def read_pairs(pairs: Iterable[str], option: str = "setting") -> dict[str, Any]:
@@ -133,24 +132,24 @@ def read_pairs(pairs: Iterable[str], option: str = "setting") -> dict[str, Any]:
     >>> read_pairs(["demos=3", "strategy=demos -> demos"])
     {'demos': 3, 'strategy': 'demos -> demos'}
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for pair in pairs:
         name, sign, value = (part.strip() for part in pair.partition("="))
         if not sign:
             raise InputError(f"{option} {pair}", expected="name=value", remedy="pass k=10")
         try:
-            found[name] = json.loads(value)
+            settings[name] = json.loads(value)
         except (ValueError, RecursionError):
-            found[name] = value
-    return found
+            settings[name] = value
+    return settings
 
 
 def typed_settings(values: Mapping[str, Any], *programs: type[Configured]) -> dict[str, Any]:
-    """Convert values, as texts and JSON have them, to the types that programs declare.
+    """Convert values from texts or JSON to the types that programs declare.
 
     Args:
-        values: Settings by name; "none" and "null" stand for None.
-        programs: The classes; of settings with the same name, the first one's type counts.
+        values: Settings by name; "none" and "null" mean None.
+        programs: The classes; if several have a setting of that name, the type of the first counts.
 
     Raises:
         InputError: None of the programs has such a setting, or the value is invalid.
@@ -160,30 +159,30 @@ def typed_settings(values: Mapping[str, Any], *programs: type[Configured]) -> di
     {'k': 10, 'abstain': None, 'as_published': True}
     """
     types = {
-        name: (typing.get_type_hints(kind)[name], one.metadata["doc"])
+        name: (typing.get_type_hints(kind)[name], declared.metadata["doc"])
         for kind in reversed(programs)
-        for name, one in kind.declared().items()
-        if one.metadata["saved"]
+        for name, declared in kind.declared().items()
+        if declared.metadata["saved"]
     }
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, value in values.items():
         if name not in types:
             raise unknown("setting", name, sorted(types))
         kind, doc = types[name]
         try:
-            given = None if str(value).lower() in ("none", "null") else value
-            found[name] = TypeAdapter(kind).validate_python(given)
+            plain = None if str(value).lower() in ("none", "null") else value
+            settings[name] = TypeAdapter(kind).validate_python(plain)
         except ValidationError as error:
             raise InputError(
                 f"setting {name}={value}",
                 expected=error.errors()[0]["msg"].lower().removeprefix("input should be "),
                 remedy=f"{name} is: {doc}",
             ) from error
-    return found
+    return settings
 
 
 def listed_values(kind: Any) -> tuple[Any, ...]:
-    """The values that a type lists, including None if it is optional."""
+    """Return the values that a type lists, including None if it is optional."""
     if kind is bool:
         return (False, True)
     if typing.get_origin(kind) is Literal:
@@ -196,7 +195,7 @@ def check_whole(name: str, value: int, minimum: int = 1, maximum: int = LARGEST)
     """Return a value if it is a whole number within its bounds.
 
     Raises:
-        InputError: It is not.
+        InputError: The value is something else or out of bounds.
     """
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or not minimum <= value <= maximum:
