@@ -1,4 +1,4 @@
-"""The paper's baselines: memory alone, one search, and four loops; called like GraphAnchor."""
+"""The paper's baselines: closed book, vanilla RAG, and four methods that search repeatedly."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ga_dspy.signatures import (
 )
 from ga_dspy.signatures.prompt import EMPTY, free_text, indented
 
-# --- Closed book: what the LM answers from memory. The measure of what reading adds.
+# --- Closed book: the LM answers from memory, which shows how much reading adds.
 
 
 class ClosedBook(MultiHopProgram):
-    """One LM call without a passage; nothing is ever supported.
+    """One LM call without passages; no answer is ever supported.
 
-    The retriever is not searched; it is an argument so that every program is made the same way.
+    The retriever is never called; it is an argument because all programs are created alike.
     """
 
     k: int = field(init=False, default=1)
@@ -40,64 +40,64 @@ class ClosedBook(MultiHopProgram):
     compare_facts: bool = field(init=False, default=False)
 
     def signatures(self) -> Signatures:
-        """An answer from memory."""
+        """Return the signature of an answer from memory."""
         return {"answer": AnswerFromMemory}
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """Answer."""
         reply = yield from loop.ask_answer(state)
-        text = reply.answer or "" if reply is not None else ""
-        return loop.predict(state, Conclusion.without_citing(text, {}))
+        answer = reply.answer or "" if reply is not None else ""
+        return loop.predict(state, Conclusion.without_citing(answer, {}))
 
 
-# --- Vanilla RAG: retrieve once, answer. The baseline that everything is compared with.
+# --- Vanilla RAG: retrieve once, then answer; the baseline of all comparisons.
 
 
 class VanillaRAG(MultiHopProgram):
     """The top k passages for the question, read in one LM call."""
 
     def signatures(self) -> Signatures:
-        """An answer from the passages."""
+        """Return the signature of an answer from passages."""
         return {"answer": answer_signature(None)}
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
-        """Search, answer."""
+        """Search, then answer."""
         with state.round(state.question):
             yield from loop.search(state)
         yield from loop.end_round(state)
         return loop.predict(state, (yield from loop.answer(state)))
 
 
-# --- IRCoT: retrieval interleaved with a chain of thought (Trivedi et al., 2023).
+# --- IRCoT: retrieval interleaved with chain of thought (Trivedi et al., 2023).
 
 
 class IRCoT(IterativeProgram):
-    """One more sentence of thought, a search with that sentence, and so on; then answer.
+    """Write one sentence of thought, search with that sentence, and so on; then answer.
 
-    The search ends when a thought holds the answer ("So the answer is: …"), is empty or repeats
-    an earlier one, or after `max_steps` rounds. Each thought sees all passages read so far; the
-    answer is read from all of them. n rounds take n + 1 LM calls.
+    The search ends when a thought states the answer ("So the answer is: …"), is empty or repeats
+    an earlier one, or after `max_steps` rounds. Each thought and the answer read all passages
+    found so far. n rounds take n + 1 LM calls.
     """
 
     def signatures(self) -> Signatures:
-        """The next thought, and the answer."""
+        """Return the signatures of a thought and of the answer."""
         return {"think": NextThought, "answer": answer_signature(None)}
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
-        """Search, think; search the thought; then answer."""
+        """Search, think, search with the thought; then answer."""
         query = state.question
         while query:
             with state.round(query):
                 yield from loop.search(state)
                 thoughts = state.notes or EMPTY
                 shown = loop.fit(state, "think", state.reading.passages, thoughts)
-                given = {"passages": shown.text, "thoughts": thoughts}
-                reply = yield from loop.ask_step(state, "think", "thought", **given)
+                inputs = {"passages": shown.text, "thoughts": thoughts}
+                reply = yield from loop.ask_step(state, "think", "thought", **inputs)
                 thought = " ".join(free_text(reply.thought).split())
                 state.notes = "\n".join(filter(None, (state.notes, thought)))
-                concluded = conclusion(thought)
-                if concluded is not None:
-                    state.record(reasoning=thought, judgement="sufficient", candidate=concluded)
+                answer = conclusion(thought)
+                if answer is not None:
+                    state.record(reasoning=thought, judgement="sufficient", candidate=answer)
                 else:
                     state.record(reasoning=thought, judgement="insufficient")
                     repeated = "the thought repeats an earlier one"
@@ -106,7 +106,7 @@ class IRCoT(IterativeProgram):
         return loop.predict(state, (yield from loop.answer(state)))
 
 
-# "The answer is not stated yet" holds none: a conclusion starts with "so", or has a colon.
+# "The answer is not stated yet" is no conclusion: that starts with "so", or has a colon.
 _ANSWER_IS = re.compile(
     r"\b(?:(?:so|thus|hence|therefore),? the (?:final )?answer is\s*:?"
     r"|the (?:final )?answer is\s*:)\s*(.+)$",
@@ -115,7 +115,7 @@ _ANSWER_IS = re.compile(
 
 
 def conclusion(thought: str) -> str | None:
-    """Return the answer that a thought holds; None if it concludes nothing.
+    """Return the answer that a thought states; None if it states none.
 
     >>> conclusion("So the answer is: Helena.")
     'Helena'
@@ -128,20 +128,19 @@ def conclusion(thought: str) -> str | None:
 
 
 class IterRetGen(IterativeProgram):
-    """Answer, search with the question and that answer, answer again.
+    """Search, answer, search with the question and that answer, answer again.
 
-    Each answer is read from the passages that the round's own search returned, known ones among
-    them; the last one is the program's. The rounds end early when an answer comes back unchanged
-    or empty, since the next round would repeat an earlier one. n rounds take n LM calls, and one
-    more if no round gave an answer.
+    Each answer is read from all passages that the search of its round returned; the answer of the
+    last round counts. The rounds end early if an answer is empty or repeats an earlier one, since
+    the next search would be the same. n rounds take n LM calls, and one more if all rounds fail.
     """
 
     def signatures(self) -> Signatures:
-        """An answer from the passages of a round."""
+        """Return the signature of an answer from the passages of a round."""
         return {"answer": answer_signature(None)}
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
-        """Search, answer; search with the answer."""
+        """Search and answer; search again with the answer."""
         query, latest = state.question, None
         while query:
             with state.round(query):
@@ -150,11 +149,10 @@ class IterRetGen(IterativeProgram):
                 shown = loop.fit(state, "answer", found)
                 reply = yield from loop.ask_step(state, "answer", "answer", passages=shown.text)
                 latest = Conclusion.from_reply(reply, found, shown.left_out)
-                answered = latest.answer
-                state.record(candidate=answered)
-                another = f"{state.question} {answered}" if answered else ""
+                state.record(candidate=latest.answer)
+                next_query = f"{state.question} {latest.answer}" if latest.answer else ""
                 repeated = "the answer is one of an earlier round"
-                loop.choose_query(state, another, "no answer", repeated)
+                loop.choose_query(state, next_query, "no answer", repeated)
             query = yield from loop.end_round(state)
         if latest is None:
             latest = yield from loop.answer(state)
@@ -163,84 +161,84 @@ class IterRetGen(IterativeProgram):
 
 # --- Search-R1's protocol: think and search in turns, in one growing context (Jin et al., 2025).
 #
-# The paper uses a checkpoint trained for it; here any LM may take the turns.
+# The paper trains an LM for this protocol; here, any LM is prompted to follow it.
 
 
 _NEITHER = "neither a query nor an answer"
 
 
 class SearchR1(IterativeProgram):
-    """Think, search for what is missing, read what it brings, go on; then answer.
+    """Think, search for what is missing, read the result and think again, until an answer.
 
-    At the first turn nothing is read: the LM decides what to search, and whether. Every later turn
-    sees the whole transcript, each passage in it once, so that a prefix cache serves it. n
+    The first turn has no passages: the LM decides what to search, if anything. Every later turn
+    reads the whole transcript, in which each passage stands once and a prefix cache can be used. n
     searches take n + 1 LM calls, and one more if the searches end without an answer.
     """
 
     def signatures(self) -> Signatures:
-        """A turn; the answer, if the turns ended without one."""
+        """Return the signatures of a turn, and of the answer if the turns end without one."""
         return {"think": ThinkOrSearch, "answer": answer_signature(None)}
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
-        """Think; search, think again; then answer."""
-        query, rule, answered = yield from self._open(state)
+        """Think, then search and think again; answer if no turn did."""
+        query, rule, answer = yield from self._first_turn(state)
         while query:
             with state.round(query, rule):
                 fresh = yield from loop.search(state)
                 found = "(nothing new)"
                 if fresh:
                     found = loop.fit(state, "think", fresh, state.notes).text
-                _note(state, f"{indented(f'Search: {query}')}\n\n{found}")
-                thought, wanted, answered = yield from self._turn(state)
-                judgement = "sufficient" if answered else "insufficient"
-                state.record(reasoning=thought, judgement=judgement, candidate=answered)
-                if not answered:
-                    loop.choose_query(state, wanted, _NEITHER)
+                _add_to_transcript(state, f"{indented(f'Search: {query}')}\n\n{found}")
+                thought, next_query, answer = yield from self._turn(state)
+                judgement = "sufficient" if answer else "insufficient"
+                state.record(reasoning=thought, judgement=judgement, candidate=answer)
+                if not answer:
+                    loop.choose_query(state, next_query, _NEITHER)
             query, rule = (yield from loop.end_round(state)), ""
-        if answered:
-            return loop.predict(state, Conclusion.without_citing(answered, state.reading.passages))
+        if answer:
+            return loop.predict(state, Conclusion.without_citing(answer, state.reading.passages))
         return loop.predict(state, (yield from loop.answer(state)))
 
-    def _open(self, state: State) -> Conversation[tuple[str, str, str]]:
-        """The first query, why it is the question if it is, and an answer without a search."""
+    def _first_turn(self, state: State) -> Conversation[tuple[str, str, str]]:
+        """Return the first query, why it is the question if so, and the answer if it has one."""
         try:
-            _, query, answered = yield from self._turn(state)
+            _, query, answer = yield from self._turn(state)
         except StepFailed as failure:
             return state.question, f"{failure}: the question was searched", ""
-        if query or answered:
-            return query, "", answered
+        if query or answer:
+            return query, "", answer
         return state.question, f"{_NEITHER}: the question was searched", ""
 
     def _turn(self, state: State) -> Conversation[tuple[str, str, str]]:
-        """A thought with a query, or with the answer."""
+        """Return a thought, and either a query or the answer."""
         left = self.max_steps - len(state.reading.tried)
-        given = {"transcript": state.notes or EMPTY, "searches_left": left}
-        reply = yield from loop.ask_step(state, "think", "thought", **given)
-        thought, answered = free_text(reply.thought), free_text(reply.answer)
+        inputs = {"transcript": state.notes or EMPTY, "searches_left": left}
+        reply = yield from loop.ask_step(state, "think", "thought", **inputs)
+        thought, answer = free_text(reply.thought), free_text(reply.answer)
         if thought:
-            _note(state, indented(f"Thought: {thought}"))
-        return thought, "" if answered else free_text(reply.query), answered
+            _add_to_transcript(state, indented(f"Thought: {thought}"))
+        return thought, "" if answer else free_text(reply.query), answer
 
 
-def _note(state: State, text: str) -> None:
+def _add_to_transcript(state: State, text: str) -> None:
     state.notes = "\n\n".join(filter(None, (state.notes, text)))
 
 
-# --- DeepNote: a note that grows only where it gets better (Wang et al., 2025).
+# --- DeepNote: notes that are replaced only by better ones (Wang et al., 2025).
 
 
 class DeepNote(IterativeProgram):
-    """A note from the first passages; then query its gaps, retrieve, update, keep the better note.
+    """Take notes from the passages, query what they lack, and update them if the update is better.
 
-    An update that is not judged better leaves the note as it was; after `patience` such updates
-    in a row the search ends, as it does when no query is left. The answer is read from the best
-    note alone. n rounds take about 3n LM calls.
+    An update that is not judged better is dropped; after `patience` such rounds in a row the search
+    ends, as it does if no query is left. The answer is read from the best notes alone. n rounds
+    take about 3n LM calls.
     """
 
-    patience: int = setting("How many updates in a row may be no better.", default=2, minimum=1)
+    patience: int = setting("Rounds in a row without better notes.", default=2, minimum=1)
 
     def signatures(self) -> Signatures:
-        """Update the note, compare it with the one before, ask what it lacks, answer."""
+        """Return the signatures to update, compare and query the notes, and to answer."""
         return {
             "update": UpdateNotes.delete("previous_reasoning"),
             "compare": CompareNotes,
@@ -249,7 +247,7 @@ class DeepNote(IterativeProgram):
         }
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
-        """Search, update the note, ask what it lacks; then answer from the note."""
+        """Search, update the notes, ask what they lack; then answer from the notes."""
         query, setbacks = state.question, 0
         while query:
             with state.round(query):
@@ -272,10 +270,10 @@ class DeepNote(IterativeProgram):
         return loop.predict(state, (yield from loop.answer(state)))
 
     def _update(self, state: State, fresh: Labelled) -> Conversation[bool]:
-        """Update the note; keep the update if it is the first or judged better."""
+        """Update the notes if the update is the first or judged better; return whether it is."""
         passages = loop.fit(state, "update", fresh, state.notes).text
-        given = {"query": state.step.query, "notes_so_far": state.notes or EMPTY}
-        reply = yield from loop.ask_step(state, "update", "notes", passages=passages, **given)
+        inputs = {"query": state.step.query, "notes_so_far": state.notes or EMPTY}
+        reply = yield from loop.ask_step(state, "update", "notes", passages=passages, **inputs)
         notes = free_text(reply.notes)
         is_better = notes != state.notes
         if is_better and state.notes:
@@ -290,21 +288,21 @@ class DeepNote(IterativeProgram):
         return is_better
 
     def _find_gap(self, state: State) -> Conversation[None]:
-        """Ask what the note lacks."""
-        given = {"tried": state.reading.render_tried(), "notes": state.notes or EMPTY}
-        reply = yield from loop.ask_step(state, "ask", "next_query", **given)
+        """Ask for a query about what the notes lack."""
+        inputs = {"tried": state.reading.render_tried(), "notes": state.notes or EMPTY}
+        reply = yield from loop.ask_step(state, "ask", "next_query", **inputs)
         query = free_text(reply.next_query)
-        state.record(judgement="sufficient" if not query else "insufficient")
+        state.record(judgement="insufficient" if query else "sufficient")
         if query:
             loop.choose_query(state, query, "no next query")
 
     def _comparison_tokens(self, state: State) -> int:
-        """The tokens of a comparison, which every round has but the first."""
+        """Return the tokens of a comparison if the next round is the first to have one."""
         if self.token_budget is None or state.step.number > 1:
             return 0
         both_notes = 2 * self.count(state.notes)
         return state.budget.prompt("compare") + loop.REPLY_TOKENS["read"] + both_notes
 
     def answer_inputs(self, state: State) -> dict[str, str]:
-        """The note."""
+        """Return the notes."""
         return {"notes": state.notes or EMPTY}
