@@ -1,8 +1,8 @@
 """Artifacts: compiled programs as folders of two JSON files.
 
-`program.json` has the instructions, field wording and demos of every predictor, in DSPy's own
-state format; `manifest.json` names the program, its settings and its provenance. Neither contains
-an address or a key, and nothing in them is executed.
+`program.json` has the instructions, field descriptions and demos of every predictor, in DSPy's
+state format; `manifest.json` has the program's name, settings and provenance. Neither contains an
+address or a key, and nothing in them is executed.
 
     save(program, "artifacts/hotpotqa", recipe={"name": "bootstrap"}, lms={"task": lm})
     program = load("artifacts/hotpotqa", retriever=index)
@@ -49,7 +49,7 @@ PROGRAM = "program.json"
 FILES = (PROGRAM, MANIFEST)
 
 LARGEST = 32 * 2**20
-"""The maximum size of a file of an artifact in bytes."""
+"""The maximum size of each file in bytes."""
 
 # --- Strict JSON
 
@@ -57,15 +57,15 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 
 class Record(BaseModel, frozen=True, extra="forbid", strict=True):
-    """A frozen value of an artifact; unknown keys and values of another type are errors."""
+    """A frozen part of an artifact; unknown keys and values of another type are errors."""
 
 
 def parsed(shape: type[Shape], data: bytes, where: str) -> Shape:
-    """Read JSON into a value of a type.
+    """Parse JSON as a type.
 
     Raises:
-        ArtifactError: It is not JSON, has a key twice or a number that is not finite, which other
-            readers could read differently, has unknown keys, or another shape.
+        ArtifactError: The text is not JSON of this shape; or it has a duplicate key or a number
+            that is not finite, which other parsers may read differently.
     """
     try:
         value = shape.model_validate_json(data)
@@ -80,7 +80,7 @@ def parsed(shape: type[Shape], data: bytes, where: str) -> Shape:
             ]
         raise ArtifactError(
             f"{where} does not have the expected shape: {listed(faults, between='; ')}",
-            expected=f"the file as ga-dspy {__version__} saves it",
+            expected=f"a file as saved by ga-dspy {__version__}",
             remedy="copy the artifact again, save it again, or install the version that wrote it",
         ) from error
 
@@ -100,25 +100,25 @@ def _finite(number: str) -> None:
 
 _INSTALL = "install the version named in the artifact's manifest"
 
-# Names have no control characters and none that change the direction of text.
+# Names have no control characters, which include those that change the text direction.
 _Name = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=500)]
 
 
 class Manifest(Record):
-    """What is known of a saved program, except its prompts.
+    """The name, settings and provenance of a saved program.
 
     Attributes:
-        format: Version of the artifact format.
-        program: Name of the program's class among the known programs, never an import path.
+        format: The version of the artifact format.
+        program: The class name of a registered program, never an import path.
         settings: The arguments of the program.
-        versions: The versions that wrote it, by package.
-        sha256: Digest of program.json.
-        created: When, with a time zone.
-        recipe: How it was compiled: name and parameters; None if it was not.
-        lms: Model name by role ("task", "reflection", …): a name only, never an address.
-        predictor_lms: Model name of the predictors that have an LM of their own.
-        data: What is known of each question set by role ("train", "test"): digest, size, …
-        scores: Scores before and after compiling, on questions that the recipe did not learn from.
+        versions: The versions of the packages that saved it.
+        sha256: The digest of program.json.
+        created: The time of saving, with a time zone.
+        recipe: The recipe that compiled it, with its parameters; None if it was not compiled.
+        lms: Model names by role ("task", "reflection", …), never addresses.
+        predictor_lms: Model names by predictor, of predictors with their own LM.
+        data: The digest, size, … of each question set, by role ("train", "test").
+        scores: Scores before and after compiling, on questions held out from the recipe.
         cost: The cost of compiling.
     """
 
@@ -136,7 +136,7 @@ class Manifest(Record):
     cost: dict[_Name, JsonValue] | None = None
 
 
-# --- The programs that an artifact may name
+# --- The programs that can be saved and loaded
 
 ProgramClass = TypeVar("ProgramClass", bound=type[MultiHopProgram])
 
@@ -147,17 +147,17 @@ PROGRAMS: dict[str, type[MultiHopProgram]] = {
     and issubclass(found, MultiHopProgram)
     and found not in (MultiHopProgram, IterativeProgram)
 }
-"""Name to class: what `ga_dspy.programs` exports, `GraphRAG`, and what an app registers."""
+"""Classes by name: those of `ga_dspy.programs`, `GraphRAG`, and those that an app registers."""
 
 
 def register(program: ProgramClass) -> ProgramClass:
-    """Register an app's own program, so that it can be saved and loaded; a decorator.
+    """Register a custom program, so that it can be saved and loaded; use it as a class decorator.
 
-    The name in the artifact is the name of the class. The class takes a retriever first, and
-    everything that its `settings()` names as keyword arguments.
+    The artifact has the name of the class. The class takes a retriever as its first argument, and
+    everything that its `settings()` returns as keyword arguments.
 
     Raises:
-        InputError: Another class has that name.
+        InputError: Another class is registered under the same name.
     """
     name = program.__name__
     if PROGRAMS.setdefault(name, program) is not program:
@@ -169,27 +169,27 @@ def class_named(name: str) -> type[MultiHopProgram]:
     """Return the class that is registered under a name.
 
     Raises:
-        ArtifactError: There is none.
+        ArtifactError: No class is registered under it.
     """
     if name not in PROGRAMS:
         raise ArtifactError(
             f"program {name!r} is unknown",
             expected=f"one of {', '.join(sorted(PROGRAMS))}",
-            remedy="decorate your own class with ga_dspy.artifact.register where the app starts",
+            remedy="decorate a custom class with ga_dspy.artifact.register before loading",
         )
     return PROGRAMS[name]
 
 
 def build(name: str, settings: Mapping[str, Any], retriever: Any) -> MultiHopProgram:
-    """Make a program from its settings, uncompiled.
+    """Create an uncompiled program from its settings.
 
     Args:
-        name: A registered program.
+        name: The name of a registered program.
         settings: Its settings; values may be in their JSON form.
         retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
 
     Raises:
-        ArtifactError: There is no such program, or the settings do not fit it.
+        ArtifactError: There is no such program, or its settings do not fit.
     """
     kind = class_named(name)
     hints = get_type_hints(kind.__init__)
@@ -202,26 +202,26 @@ def build(name: str, settings: Mapping[str, Any], retriever: Any) -> MultiHopPro
             remedy=f"correct the override, or {_INSTALL}",
         ) from error
     for setting, value in program.settings().items():
-        if setting not in settings and value is not None:  # a new setting that is unset is None
+        if setting not in settings and value is not None:  # a new optional setting is None
             found = f"the artifact has no {setting!r} of {name}"
             raise ArtifactError(found, remedy=f"pass {setting}=… to load, or {_INSTALL}")
     return program
 
 
 def _typed(hint: Any, value: Any) -> Any:
-    """Return a JSON list or object as the type that a setting has; programs check the rest."""
+    """Return a JSON list or object as the type of a setting; the program checks other values."""
     is_json = hint is not None and isinstance(value, list | dict)
     return pydantic.TypeAdapter(hint).validate_python(value) if is_json else value
 
 
 # --- program.json
 
-_MARK = "augmented"  # DSPy's mark of a demo made from a trace
+_MARK = "augmented"  # DSPy's key for a demo made from a trace
 _MOST_DEMOS = 1000
 
 
 class FieldState(Record):
-    """The wording of a field in prompts."""
+    """The prefix and the description of a field in prompts."""
 
     name: _Name
     prefix: str
@@ -229,7 +229,7 @@ class FieldState(Record):
 
 
 class SignatureState(Record):
-    """The instructions of a predictor and the wording of its fields, in order."""
+    """The instructions of a predictor and its fields, in order."""
 
     instructions: str
     fields: tuple[FieldState, ...]
@@ -244,7 +244,7 @@ class PredictorState(Record):
 
 
 class _ProgramState(Record, extra="allow"):
-    """The whole file: the predictors by name, and what `dspy.Module.load` reads beside them."""
+    """The content of program.json: predictors by name, and metadata for `dspy.Module.load`."""
 
     __pydantic_extra__: dict[str, PredictorState] = Field(init=False)
 
@@ -254,11 +254,11 @@ class _ProgramState(Record, extra="allow"):
 def dump(program: MultiHopProgram) -> dict[str, PredictorState]:
     """Return the state of every predictor; the program is not changed.
 
-    Only what can reach a prompt is included: of a demo the values of the signature's fields, and no
-    demo without any input or any output, which DSPy leaves out of prompts.
+    The state has only what can reach a prompt: it lacks demo values that are not fields of the
+    signature, and demos without any input or any output, which DSPy leaves out of prompts.
 
     Raises:
-        PydanticSerializationError: A demo has a value that JSON cannot hold.
+        PydanticSerializationError: A demo has a value without a JSON form.
     """
     return {name: _state_of(predictor) for name, predictor in program.named_predictors()}
 
@@ -266,21 +266,20 @@ def dump(program: MultiHopProgram) -> dict[str, PredictorState]:
 def _state_of(predictor: dspy.Predict) -> PredictorState:
     signature = predictor.signature
     state = signature.dump_state()
-    # DSPy strips margins whenever it reads instructions; a text that a second stripping would
-    # change is saved as it was before the first one.
+    # DSPy strips margins each time it reads instructions. If a second stripping would change them,
+    # they are saved as they were before the first one.
     instructions = state["instructions"]
     if inspect.cleandoc(instructions) != instructions:
         instructions = signature.__doc__ or instructions
     pairs = zip(signature.fields, state["fields"], strict=True)
-    worded = tuple(FieldState(name=name, **wording) for name, wording in pairs)
-    kept, sides = {*signature.fields, _MARK}, (signature.input_fields, signature.output_fields)
-    demos = tuple(
-        {key: to_jsonable_python(value) for key, value in demo.items() if key in kept}
-        for demo in predictor.demos
-        if all(side.keys() & demo.keys() for side in sides)
-    )
-    wording = SignatureState(instructions=instructions, fields=worded)
-    return PredictorState(signature=wording, demos=demos)
+    fields = tuple(FieldState(name=name, **wording) for name, wording in pairs)
+    inputs, outputs, demos = signature.input_fields, signature.output_fields, []
+    for demo in predictor.demos:
+        if inputs.keys() & demo.keys() and outputs.keys() & demo.keys():
+            values = {n: v for n, v in demo.items() if n in signature.fields or n == _MARK}
+            demos.append(to_jsonable_python(values))
+    wording = SignatureState(instructions=instructions, fields=fields)
+    return PredictorState(signature=wording, demos=tuple(demos))
 
 
 def as_json(states: Mapping[str, PredictorState]) -> dict[str, Any]:
@@ -290,10 +289,10 @@ def as_json(states: Mapping[str, PredictorState]) -> dict[str, Any]:
 
 
 def apply(states: Mapping[str, PredictorState], program: MultiHopProgram) -> None:
-    """Apply a state to a program.
+    """Apply the states of predictors to a program.
 
     Raises:
-        ArtifactError: It does not fit the program.
+        ArtifactError: The states do not fit the program.
     """
     predictors = dict(program.named_predictors())
     for name in (*states, *predictors):
@@ -310,14 +309,14 @@ def apply(states: Mapping[str, PredictorState], program: MultiHopProgram) -> Non
 
 
 def _check_fit(name: str, state: PredictorState, signature: Any) -> None:
-    """Check the fields of a predictor, and that its texts are some that an LM should see."""
+    """Check that a state has the fields of a predictor, demos of their types, and plain text."""
     old, new = tuple(field.name for field in state.signature.fields), tuple(signature.fields)
     if old != new:
         found = f"predictor {name!r} was compiled with fields {old}, the code has {new}"
         _misfit(found, "the same fields in the same order")
     text = json.dumps(state.model_dump(mode="json"), ensure_ascii=False)
     if dspy_private.CUSTOM_TYPE_START_IDENTIFIER in text:
-        _misfit(f"predictor {name!r} holds DSPy's mark of an image, a file or a tool", "plain text")
+        _misfit(f"predictor {name!r} has DSPy's marker of an image, file or tool", "plain text")
     fields = {field: (info.rebuild_annotation(), None) for field, info in signature.fields.items()}
     kinds: Any = {**fields, _MARK: (bool, None)}
     shape = pydantic.create_model("Demo", __config__=ConfigDict(extra="forbid"), **kinds)
@@ -337,7 +336,7 @@ def _misfit(found: str, expected: str) -> NoReturn:
 
 
 def rendered(program: MultiHopProgram) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Return what each predictor sends to an LM under each adapter, except the inputs."""
+    """Return the prompt of each predictor with empty inputs, under each adapter."""
     return {
         (name, kind.__name__): kind().format(predictor.signature, predictor.demos, {})
         for name, predictor in program.named_predictors()
@@ -348,16 +347,16 @@ def rendered(program: MultiHopProgram) -> dict[tuple[str, str], list[dict[str, A
 # --- Loading
 
 _REGISTRY = "ga_dspy.optimize.mlflow_store"
-"""The module that downloads an artifact from MLflow; imported only for its addresses."""
+"""The module that downloads artifacts from MLflow; imported only to load from there."""
 
 
 class ArtifactInfo(NamedTuple):
     """The content of an artifact.
 
     Attributes:
-        path: Its folder.
-        manifest: The program, its settings, and its provenance.
-        predictors: Instructions, field wording and demos by predictor.
+        path: The folder.
+        manifest: The program's name, settings and provenance.
+        predictors: Instructions, field descriptions and demos by predictor.
     """
 
     path: Path
@@ -366,10 +365,11 @@ class ArtifactInfo(NamedTuple):
 
     @classmethod
     def of(cls, files: Mapping[str, bytes], path: Path) -> ArtifactInfo:
-        """Return the content of the two files.
+        """Parse the two files.
 
         Raises:
-            ArtifactError: One is too large, damaged, or not of an artifact that this version reads.
+            ArtifactError: A file is too large, damaged, or in a format that this version cannot
+                read.
         """
         for name, data in files.items():
             if len(data) > LARGEST:
@@ -380,9 +380,9 @@ class ArtifactInfo(NamedTuple):
         if digest != manifest.sha256:
             raise ArtifactError(
                 f"{where} has sha256 {digest[:12]}…",
-                expected=f"{manifest.sha256[:12]}…, as manifest.json says",
-                remedy="copy the artifact again; to change a prompt by hand, load the program, "
-                "change it and save it again",
+                expected=f"{manifest.sha256[:12]}…, as in manifest.json",
+                remedy="copy the artifact again; to edit a prompt, load the program, change it and "
+                "save it again",
             )
         state = parsed(_ProgramState, files[PROGRAM], f"{where}")
         return cls(path, manifest, dict(state.__pydantic_extra__))
@@ -390,15 +390,15 @@ class ArtifactInfo(NamedTuple):
     def program(
         self, retriever: Any, overrides: Mapping[str, Any] = {}, known: Collection[str] = ()
     ) -> MultiHopProgram:
-        """Make the program.
+        """Create the program.
 
         Args:
             retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
-            overrides: Settings in place of saved ones.
-            known: Secrets that the artifact may not hold, whatever they look like.
+            overrides: Settings that replace saved ones.
+            known: Secrets to look for in addition to texts that look like one.
 
         Raises:
-            ArtifactError: A secret is found, or the prompts do not fit the program.
+            ArtifactError: The artifact contains a secret, or does not fit the program.
         """
         about, states = self.manifest.model_dump(mode="json"), as_json(self.predictors)
         leaks = secrets_in(states, PROGRAM, known, digests=False)
@@ -406,11 +406,11 @@ class ArtifactInfo(NamedTuple):
             raise leak
         name, saved = self.manifest.program, self.manifest.settings
         program = build(name, {**saved, **overrides}, retriever)
-        # Overrides without a saved value may stand in for a missing setting.
+        # An override may supply a setting that the artifact lacks.
         as_saved = build(name, {**overrides, **saved}, retriever) if overrides else program
         if _signatures(as_saved) != _signatures(program):
             found = f"overriding {', '.join(overrides)} gives other predictors than those compiled"
-            remedy = "leave the setting as saved, or compile a program with the other one"
+            remedy = "keep the saved setting, or compile a program with the other one"
             raise ArtifactError(found, remedy=remedy)
         apply(self.predictors, program)
         return program
@@ -429,21 +429,21 @@ def load(
 ) -> MultiHopProgram:
     """Load a compiled program; it uses the LM that the app configures.
 
-    Thread-safe; each call returns a new program.
+    The function is thread-safe; each call returns a new program.
 
     Args:
         source: The folder, or "models:/name@champion", "models:/name/3", "runs:/id/artifact"
             (these need the extra "optimize").
         retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
-        lms: LMs of predictors, by the predictor's name. A predictor that was saved with an LM of
-            its own and gets none here uses the configured LM, with a warning; pass None to use it
-            without one. Another warning says if an LM is not the one it was compiled for.
+        lms: LMs by predictor. A predictor that was saved with its own LM and gets none here uses
+            the configured LM, with a warning; None avoids the warning. Another warning is logged if
+            a predictor was compiled for another LM.
         **overrides: Settings that replace saved ones, such as `k=10`, and arguments that are never
             saved, such as `count`.
 
     Raises:
-        ArtifactError: It is damaged, of another version, or does not fit the program; or it
-            contains a key, an address or a header (`SecretFound`).
+        ArtifactError: The artifact is damaged, has another format, or does not fit the program; or
+            it contains a key, an address or a header (`SecretFound`).
         InputError: `lms` names a predictor that the program does not have.
         MissingExtra: The source needs a package that is not installed.
     """
@@ -454,7 +454,7 @@ def load(
     for name in sorted(unset):
         wanted = info.manifest.predictor_lms[name]
         _log.warning(
-            "predictor %r was saved with an LM of its own (%s) and now uses the configured "
+            "predictor %r was saved with its own LM (%s) and now uses the configured "
             "one; pass load(…, lms={%r: dspy.LM(%r, …)}), or --lm %s=%s",
             *(name, wanted, name, wanted, name, wanted),
         )
@@ -462,7 +462,7 @@ def load(
     others = _other_lms(info, program, quiet)
     saved = {**overrides, **info.manifest.settings}
     if not others or dump(build(info.manifest.program, saved, nothing)) == info.predictors:
-        return program  # prompts as the program ships are for any LM
+        return program  # uncompiled prompts are for any LM
     for (lm, wanted), names in others.items():
         _log.warning(
             "%s asks %s (%s); expected %s, the LM that its instructions and demos were compiled "
@@ -475,16 +475,16 @@ def load(
 def _other_lms(
     info: ArtifactInfo, program: MultiHopProgram, quiet: Collection[str]
 ) -> dict[tuple[str, str], list[str]]:
-    """Return the predictors that ask another LM than they were compiled for, by both LMs' names.
+    """Return the predictors, except `quiet` ones, whose LM is not the one they were compiled for.
 
-    The `quiet` ones are left out. Names are compared by their letters and digits after the last
-    "/": behind different servers `openai/qwen2.5-coder-1.5b` and `ollama_chat/qwen2.5-coder:1.5b`
-    are one LM. One whose name says more, such as its quantisation, counts as another.
+    The keys are the names of the two LMs. Names are compared by the letters and digits after the
+    last "/", so that `openai/qwen2.5-coder-1.5b` and `ollama_chat/qwen2.5-coder:1.5b`, on different
+    servers, are the same LM. A longer name, for example with a quantisation, is another LM.
     """
-    manifest, asked = info.manifest, program.lm_names()
+    manifest, configured = info.manifest, program.lm_names()
     others = defaultdict[tuple[str, str], list[str]](list)
     for name in info.predictors:
-        lm = asked.get(name.partition(".")[0])
+        lm = configured.get(name.partition(".")[0])
         wanted = manifest.predictor_lms.get(name) or manifest.lms.get("task")
         if lm and wanted and name not in quiet and _letters(lm) != _letters(wanted):
             others[lm, wanted].append(name)
@@ -501,10 +501,10 @@ def _letters(lm: str) -> str:
 
 
 def show(source: Path | str) -> ArtifactInfo:
-    """Read an artifact without making a program.
+    """Read an artifact without creating a program.
 
     Raises:
-        ArtifactError: It is damaged, or not an artifact that this version reads.
+        ArtifactError: The artifact is damaged, or has another format.
         MissingExtra: The source needs a package that is not installed.
     """
     if isinstance(source, str) and source.startswith(("models:/", "runs:/")):
@@ -514,15 +514,15 @@ def show(source: Path | str) -> ArtifactInfo:
     for name in FILES:
         file = path / name
         if not file.is_file():
-            lacking, expected = file if path.is_dir() else path, f"a folder with {', '.join(FILES)}"
-            raise ArtifactError(f"there is no file or folder {lacking}", expected=expected)
+            missing, expected = file if path.is_dir() else path, f"a folder with {', '.join(FILES)}"
+            raise ArtifactError(f"there is no file or folder {missing}", expected=expected)
         with file.open("rb") as opened:
             files[name] = opened.read(LARGEST + 1)
     return ArtifactInfo.of(files, path)
 
 
 def verify(source: Path | str) -> str:
-    """Return why an artifact cannot be loaded; empty if it loads and is clean.
+    """Return why an artifact cannot be loaded; empty if it can be.
 
     Raises:
         MissingExtra: The source needs a package that is not installed.
@@ -535,7 +535,7 @@ def verify(source: Path | str) -> str:
 
 
 def nothing(query: str, k: int) -> list[Passage]:
-    """Find nothing: the retriever of a program that is compared, not run."""
+    """Return no passages: a retriever for programs that are compared, not run."""
     return []
 
 
@@ -555,29 +555,29 @@ def save(
 ) -> Path:
     """Save a compiled program as an artifact; the program is not changed.
 
-    It is checked to be free of secrets and the same program after loading. LMs, retriever and token
-    counter are not saved: an app brings its own. Of a predictor's own LM the name is saved, which
-    `load` asks for. Of the demos, the values of the predictor's fields
-    are saved and other columns of a training row are not.
+    Before writing, the artifact is checked to contain no secrets and to load as the same program.
+    LMs, retriever and token counter are not saved: the app that loads it passes its own. The name
+    of a predictor's own LM is saved, and `load` expects that LM. Of a demo, only the values of the
+    predictor's fields are saved, not other columns of a training row.
 
-    A crash leaves no half of a new artifact. If it hits the moment between the two files of a
-    replacement, the digest shows that they differ. Other files in the folder are left alone.
+    A crash leaves no incomplete new artifact. If it happens between the two files of a replacement,
+    the digest reveals that they do not match. Other files in the folder are left alone.
 
     Args:
         program: A registered program, compiled or not.
         path: The folder to write; its parents are created.
-        recipe: How it was compiled, such as {"name": "bootstrap"}; JSON values, here and below.
-        lms: Model name, or LM (only its name is saved), by role.
-        data: What is known of each question set by role.
+        recipe: The recipe, such as {"name": "bootstrap"}; this and the following are JSON values.
+        lms: Model names or LMs by role; only the names are saved.
+        data: The digest, size, … of each question set, by role.
         scores: Scores before and after compiling.
         cost: The cost of compiling.
-        overwrite: Replace an artifact at `path`.
+        overwrite: Whether to replace an artifact at `path`.
 
     Returns:
         The folder.
 
     Raises:
-        SecretFound: A key, an address or a header would be written.
+        SecretFound: The artifact would contain a key, an address or a header.
         ArtifactError: The program would load as another one, its class is not registered (see
             `register`), an argument is not JSON, or the path is taken.
     """
@@ -594,8 +594,8 @@ def save(
         "sha256": hashlib.sha256(state).hexdigest(),
         "created": datetime.now(UTC),
         "recipe": recipe,
-        "lms": {role: _model_name(lm) for role, lm in lms.items()},
-        "predictor_lms": {predictor: _model_name(lm) for predictor, lm in own.items()},
+        "lms": _model_names(lms),
+        "predictor_lms": _model_names(own),
         "data": data or {},
         "scores": scores,
         "cost": cost,
@@ -646,26 +646,26 @@ def _encoded(content: dict[str, Any], where: str) -> bytes:
         raise _cannot_save(f"a value for {where} ({error})", remedy) from error
 
 
-def _model_name(lm: str | dspy.BaseLM) -> str:
-    name = lm if isinstance(lm, str) else lm.model
-    if "://" in name:
+def _model_names(lms: Mapping[str, str | dspy.BaseLM]) -> dict[str, str]:
+    names = {key: lm if isinstance(lm, str) else lm.model for key, lm in lms.items()}
+    if any("://" in name for name in names.values()):
         raise _cannot_save("an address as the name of an LM", "pass the model name alone")
-    return name
+    return names
 
 
 def _check_same(program: MultiHopProgram, info: ArtifactInfo, known: Collection[str]) -> None:
-    """Load what would be written, and compare what an LM would be sent."""
+    """Load the artifact that would be written, and compare its prompts with the program's."""
     unsaved = {
         name: getattr(program, name)
-        for name, one in program.declared().items()
-        if not one.metadata["saved"] and getattr(program, name) != one.default
+        for name, setting in program.declared().items()
+        if not setting.metadata["saved"] and getattr(program, name) != setting.default
     }
     after = rendered(info.program(nothing, unsaved, known))
     for (predictor, adapter), prompt in rendered(program).items():
         if after[predictor, adapter] != prompt:
             raise _cannot_save(
                 f"predictor {predictor!r}, whose prompt under {adapter} changes by saving,",
-                "make the values of its demos text, numbers, or lists and mappings of these",
+                "use only text, numbers, and lists and mappings of these as values of its demos",
             )
 
 
@@ -675,28 +675,28 @@ def _check_same(program: MultiHopProgram, info: ArtifactInfo, known: Collection[
 def diff(a: Path | str, b: Path | str) -> str:
     """Return a unified diff of two artifacts.
 
-    It compares the program and its settings, the instructions, field wording and demos of every
-    predictor, the recipe, the LMs and the scores; not digests, versions and times.
+    It compares the program and its settings, the instructions, field descriptions and demos of
+    every predictor, the recipe, the LMs and the scores; not digests, versions and times.
 
     Raises:
         ArtifactError: One of the two cannot be read.
     """
-    ours, theirs = (list(outline(show(one), _COMPARED)) for one in (a, b))
-    return "\n".join(difflib.unified_diff(ours, theirs, str(a), str(b), lineterm=""))
+    old, new = (list(outline(show(source), _COMPARED)) for source in (a, b))
+    return "\n".join(difflib.unified_diff(old, new, str(a), str(b), lineterm=""))
 
 
 _COMPARED = {"program", "settings", "recipe", "lms", "predictor_lms", "scores"}
 
 
 def outline(info: ArtifactInfo, of_manifest: set[str] | None = None) -> Iterator[str]:
-    """Yield an artifact as lines: its manifest, or these keys of it, and its predictors."""
+    """Yield an artifact as lines: its manifest, or some keys of it, and its predictors."""
     about = info.manifest.model_dump(mode="json", include=of_manifest)
     states = {name: state.model_dump(mode="json") for name, state in info.predictors.items()}
     return _outline({**about, "predictors": states})
 
 
 def _outline(value: Any, margin: str = "") -> Iterator[str]:
-    """Yield a JSON value, one entry per line, without empty ones."""
+    """Yield a JSON value as lines, one per entry, without empty entries."""
     entries = dict(enumerate(value, 1)) if isinstance(value, list) else value
     for key, part in entries.items() if isinstance(entries, dict) else ():
         if isinstance(part, dict | list) or "\n" in str(part):

@@ -289,12 +289,12 @@ FORGED: dict[str, tuple[str, Change, str]] = {
     "a demo would become an image": (
         "program.json",
         lambda s: answer_demo(s, passages=MARKED),
-        "predictor 'answer' holds DSPy's mark",
+        "predictor 'answer' has DSPy's marker",
     ),
     "instructions would become an image": (
         "program.json",
         lambda s: s["read"]["signature"].update(instructions=MARKED),
-        "predictor 'read' holds DSPy's mark",
+        "predictor 'read' has DSPy's marker",
     ),
     "20,000 demos": (
         "program.json",

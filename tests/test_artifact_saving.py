@@ -252,7 +252,7 @@ def test_a_demo_whose_prompt_would_change_by_saving_is_refused(tmp_path: Path) -
     [
         ({"answer": {"name": "Ann"}}, "demo 1 of predictor 'answer' has answer: "),
         ({"question": None}, "demo 1 of predictor 'answer' has question: "),
-        ({"passages": "<<CUSTOM-TYPE-START-IDENTIFIER>>"}, "holds DSPy's mark of an image"),
+        ({"passages": "<<CUSTOM-TYPE-START-IDENTIFIER>>"}, "has DSPy's marker of an image"),
         ({"passages": "x" * 2**25}, "program.json has more than 32 MB"),
     ],
     ids=["a dict for a text", "null for a text", "a mark of DSPy's", "33 MB"],
@@ -326,7 +326,7 @@ def test_a_predictor_s_own_lm_is_kept_by_name_and_asked_for(
     assert "sk-" not in (path / "manifest.json").read_text() + (path / "program.json").read_text()
     plain = load(path, retriever=lambda query, k: [])
     assert plain.answer.lm is None
-    assert "'answer' was saved with an LM of its own (openai/m)" in caplog.text
+    assert "'answer' was saved with its own LM (openai/m)" in caplog.text
     caplog.clear()
     lm = dspy.LM("openai/m")
     assert load(path, retriever=lambda query, k: [], lms={"answer": lm}).answer.lm is lm
