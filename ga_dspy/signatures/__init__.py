@@ -1,4 +1,4 @@
-"""What the LM is asked, one family of methods a file."""
+"""The prompts, as DSPy signatures: one file per family of methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the baselines ask: memory, running notes, thoughts and searches."""
+"""The prompts of the baselines: answers from memory, running notes, thoughts and searches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 import dspy
 
-# --- Memory: an answer without any passage, to separate what an LM knows from what it reads.
+# --- Closed book: an answer from memory alone.
 
 
 class AnswerFromMemory(dspy.Signature):
@@ -20,7 +20,7 @@ class AnswerFromMemory(dspy.Signature):
     answer: str = dspy.OutputField(desc="the short answer alone")
 
 
-# --- DeepNote: what its note lacks, and whether a rewritten note is better.
+# --- DeepNote: a query for what the notes lack, and a comparison of two notes.
 
 Better = Literal["new", "old"]
 
@@ -54,7 +54,7 @@ class CompareNotes(dspy.Signature):
     better: Better = dspy.OutputField(desc="which notes help more?")
 
 
-# --- Think or search: one turn in a growing context (Search-R1's protocol, for any LM).
+# --- Search-R1: one turn of thinking or searching in a growing context.
 
 
 class ThinkOrSearch(dspy.Signature):
@@ -76,7 +76,7 @@ class ThinkOrSearch(dspy.Signature):
     answer: str = dspy.OutputField(desc="the short answer alone; empty if you search")
 
 
-# --- Thought: one more sentence of a chain of thought (IRCoT).
+# --- IRCoT: the next sentence of a chain of thought.
 
 
 class NextThought(dspy.Signature):

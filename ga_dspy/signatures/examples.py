@@ -1,8 +1,8 @@
-"""One worked question: the few-shot demos that the predictors of all programs start with.
+"""The few-shot demos of uncompiled programs: one worked question.
 
-A demo shows in a hundred tokens what an instruction says in three hundred, and small models follow
-demos alone. Every step that reads has the same question as its demo, so that programs compare on
-equal terms. People, places and passages are invented.
+A demo shows in a hundred tokens what an instruction explains in three hundred, and small LMs follow
+only demos. All steps that read have the same question as their demo, which keeps comparisons of
+programs fair. People, places and passages are invented.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FOUND: Final = "Ida Renfro designed the bridge [1] and was born in Salem [2]: a
 _SEARCHED: Final = f"1. {_QUESTION} => [1]"
 
 _Table = Mapping[str, tuple[Any, Any]]
-"""Two worked steps: the values of each field in the first and in the second."""
+"""Two worked steps: each field has its value in the first and in the second."""
 _READING: Final[_Table] = {
     "query": (_QUESTION, _QUERY),
     "search": ("1 of 4", "2 of 4"),
@@ -66,7 +66,7 @@ _ANSWERS: Final[dict[Style, str]] = {
     "Oregon that was built in 1914 [1].",
 }
 
-# --- The baselines' own steps: IRCoT's thoughts, Search-R1's turns, DeepNote's queries and notes.
+# --- Steps of baselines: IRCoT's thoughts, Search-R1's turns, DeepNote's queries and notes.
 
 _THOUGHT: Final = "Harlan Bridge in Oregon was designed by Ida Renfro."
 _FIRST_QUERY: Final = "Harlan Bridge designer"
@@ -114,19 +114,19 @@ _BASELINES: Final[tuple[_Table, ...]] = (
 _KNOWN: Final = dspy.Example(
     question="Which university is older, Bologna or Oxford?", answer="Bologna"
 ).with_inputs("question")
-"""For an answer from memory; a small LM without an example leaves it empty."""
+"""The demo of an answer from memory; without one, small LMs leave the answer empty."""
 _READ: Final = {"passages", "graph", "notes", "old_notes", "transcript"}
 
 
 def examples(signature: type[dspy.Signature], style: Style = "span") -> list[dspy.Example]:
-    """Return the worked steps that have all fields of a signature, as demos.
+    """Return the demos of a signature: the worked steps that have all its fields.
 
     Args:
-        signature: The signature of a step that reads passages, a graph, notes or a transcript, or
-            that answers from memory. Signatures of other kinds have no demos.
-        style: The form of the step's answer.
+        signature: The signature of a step that reads passages, a graph, notes or a transcript, that
+            compares facts, or that answers from memory. Other signatures have no demos.
+        style: The style of the answer.
     """
-    asked = signature.fields.keys()
+    names = signature.fields.keys()
     if signature.equals(AnswerFromMemory):
         return [_KNOWN.copy()]
     if signature.equals(CompareFacts):
@@ -135,14 +135,14 @@ def examples(signature: type[dspy.Signature], style: Style = "span") -> list[dsp
     if not signature.input_fields.keys() & _READ:
         return []
     for table in (*_BASELINES, _READING):
-        if asked <= {"question", *table}:
+        if names <= {"question", *table}:
             steps = zip(*table.values(), strict=True)
             return [_demo(signature, dict(zip(table, step, strict=True))) for step in steps]
     answered = {**_ANSWER, "answer": _ANSWERS[style]}
-    return [_demo(signature, answered)] if asked <= {"question", *answered} else []
+    return [_demo(signature, answered)] if names <= {"question", *answered} else []
 
 
-# --- Comparison: facts, question, what they say of it, answer.
+# --- Comparison: facts, question, comparison, answer.
 
 _COMPARED: Final = (
     (
@@ -171,7 +171,7 @@ _COMPARED: Final = (
     ),
 )
 
-# --- Extraction: a passage that is read with no question in mind.
+# --- Extraction: all facts of a passage, without a question.
 
 _STATED: Final = """\
 [1] Harlan Bridge
@@ -196,8 +196,8 @@ def extraction_example(signature: type[dspy.Signature], *, several: bool = False
     """Return a worked passage as a demo of `ExtractFacts`.
 
     Args:
-        signature: `ExtractFacts`, or the signature that asks for what an extraction has left out.
-        several: Whether the demo shows two passages, for calls with several.
+        signature: `ExtractFacts`, or the signature for facts that an extraction left out.
+        several: Whether the demo shows two passages, for calls with several passages.
     """
     passages, facts = (_ANSWER["passages"], _BOTH_FACTS) if several else (_STATED, _FACTS)
     found = len(facts) - 2 if "graph" in signature.fields else 0
@@ -208,9 +208,9 @@ def extraction_example(signature: type[dspy.Signature], *, several: bool = False
 
 
 def _demo(signature: type[dspy.Signature], step: Mapping[str, Any]) -> dspy.Example:
-    """A worked step with the fields of a signature."""
-    given = {"question": _QUESTION, **step}
+    """Return a worked step as a demo with the fields of a signature."""
+    values = {"question": _QUESTION, **step}
     if "additions" not in signature.fields and "graph_after" in step:
-        given["graph"] = step["graph_after"]  # a judge by itself is shown what the step added
-    shown = {name: given[name] for name in signature.fields}
+        values["graph"] = step["graph_after"]  # a separate judge reads the graph after the update
+    shown = {name: values[name] for name in signature.fields}
     return dspy.Example(**shown).with_inputs(*signature.input_fields)

@@ -1,4 +1,4 @@
-"""Facts as JSON: what a step adds to the graph, for a provider that holds a reply to a schema."""
+"""Additions to the graph as JSON, for providers that enforce a schema on a reply."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class GraphFacts(GraphProposal):
 
     @classmethod
     def description(cls) -> str:
-        """The form that the LM is asked for."""
+        """Return the format that the prompt asks for."""
         return FACT_FORMAT
 
     @property
     def facts(self) -> list[Fact]:
-        """The relations proposed; the type of an end that has none of ours is "other"."""
+        """The proposed relations; an end without an allowed type has the type "other"."""
         types, facts = {node.name: self._type_of(node) for node in self.draft.nodes}, list[Fact]()
         for stated in self.draft.relations:
             ends: Any = {"head_type": types[stated.head], "tail_type": types[stated.tail]}
@@ -56,12 +56,12 @@ class GraphFacts(GraphProposal):
         return facts
 
     def format(self) -> str:
-        """The facts as JSON, as they stand in a demo."""
+        """Return the facts as JSON, for a demo."""
         return json.dumps(self.serialize_model(), ensure_ascii=False)
 
     @pydantic.model_serializer()
     def serialize_model(self) -> list[dict[str, Any]]:
-        """The facts as JSON values."""
+        """Return the facts as JSON values."""
         facts: list[dict[str, Any]] = self.adapter.dump_python(self.facts, mode="json")
         return facts
 
@@ -73,7 +73,7 @@ class GraphFacts(GraphProposal):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
-        """That of a list of facts."""
+        """Return the schema of a list of facts."""
         schema: dict[str, Any] = handler(cls.adapter.core_schema)
         return schema
 
@@ -85,7 +85,7 @@ class GraphFacts(GraphProposal):
 
 @lru_cache
 def _facts_of(schema: Schema) -> type[GraphFacts]:
-    """Return the facts that a schema allows: its types, and its relations if it drops others."""
+    """Return `GraphFacts` with the types of a schema, and its relations if it drops others."""
     kind = Literal.__getitem__((*schema.types, OTHER))
     fields: dict[str, Any] = {"head_type": kind, "tail_type": kind}
     if schema.relations and schema.other == "drop":
@@ -103,17 +103,17 @@ def _facts_of(schema: Schema) -> type[GraphFacts]:
 def with_facts(
     signature: type[dspy.Signature], schema: Schema | None = None
 ) -> type[dspy.Signature]:
-    """Return a step that adds to the graph, with facts as JSON in the place of lines."""
+    """Return a step that adds to the graph with facts as JSON in place of lines."""
     kind = _facts_of(schema) if schema else GraphFacts
-    asked: type[dspy.Signature] = signature.with_updated_fields("additions", type_=kind)
-    return asked
+    in_json: type[dspy.Signature] = signature.with_updated_fields("additions", type_=kind)
+    return in_json
 
 
 _TYPES: Final = re.compile(r"Types:\s" + r",\s".join(get_args(EntityType)))
 
 
 def with_schema(signature: type[dspy.Signature], schema: Schema) -> type[dspy.Signature]:
-    """Return a step that adds to the graph, with the types and relations of a schema."""
+    """Return a step that adds to the graph with the types and relations of a schema."""
     text = _TYPES.sub(lambda _: schema.instruction, signature.instructions)
-    asked: type[dspy.Signature] = signature.with_instructions(text)
-    return asked
+    instructed: type[dspy.Signature] = signature.with_instructions(text)
+    return instructed

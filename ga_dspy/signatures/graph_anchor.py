@@ -1,7 +1,7 @@
-"""What GraphAnchor asks: index, judge, both at once, answer; over a graph or running notes.
+"""The prompts of GraphAnchor: index, judge, both at once, answer; over a graph or running notes.
 
-The steps are composed of the same fields and paragraphs, so that the judge and the answer go by
-one standard, and a step that is given less also says less.
+All steps are composed of the same fields and paragraphs: the judge and the answer apply the same
+standard, and a step with fewer inputs has a shorter prompt.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Judgement = Literal["sufficient", "insufficient", "exhausted"]
 Verdict = Literal["answered", "not in passages", "premise refuted"]
 Style = Literal["span", "sentence", "report"]
 
-# --- What an LM proposes to add to the graph: typed for us, plain lines for the LM.
+# --- Additions to the graph: a typed value for the program, plain lines for the LM.
 #
-# Lines cost less than half the tokens of a nested JSON schema; JSON is understood as well. Reading
-# is lenient: a bad line is skipped and named, the good ones stay; text in which nothing reads as a
-# graph is an empty proposal with what was skipped.
+# Lines take less than half the tokens of a nested JSON schema; JSON is parsed as well. Parsing is
+# lenient: an unreadable line is skipped and reported. A text without a readable line is an empty
+# proposal with its skipped lines.
 
 LINE_FORMAT = 'lines of name (type) -> relation -> name (type) [passage number], or "none"'
 
@@ -47,16 +47,16 @@ class GraphProposal(dspy.Type):
 
     @classmethod
     def description(cls) -> str:
-        """The form that the LM is asked for."""
+        """Return the format that the prompt asks for."""
         return LINE_FORMAT
 
     @cached_property
     def draft(self) -> Draft:
-        """The entities and relations proposed, and the lines that could not be read."""
+        """The proposed entities and relations, and the unreadable lines."""
         return draft_from(self.text)
 
     def format(self) -> str:
-        """The readable lines, as they stand in a prompt or a demo."""
+        """Return the readable lines, for a prompt or a demo."""
         return _lines(self.draft)
 
     @pydantic.model_validator(mode="before")
@@ -70,34 +70,34 @@ class GraphProposal(dspy.Type):
             return {"text": value}
         draft = draft_from(value)
         if draft.skipped and not (draft.entities or draft.relations):
-            # DSPy's adapters mend the lines' "[2]" into JSON first, and take the text after this.
-            # A ValueError would stay, with all frames that saw it: Pydantic keeps it out of sight.
+            # DSPy's adapters repair the "[2]" of lines to JSON first, and pass the text itself once
+            # this fails. Pydantic would chain a ValueError, which keeps all its frames alive.
             line = {"line": repr(draft.skipped[0][:80])}
             raise PydanticCustomError("graph", "nothing here reads as a graph: {line}", line)
         return {"text": "\n".join([_lines(draft), *draft.skipped])}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
-        """A string, so that adapters print one word where the whole schema would stand."""
+        """Return the schema of a string, so that adapters print one word, not a nested schema."""
         return {"type": "string"}
 
 
 def _lines(draft: Draft) -> str:
-    """A draft as a graph's lines, the labels it cites in the place of evidence."""
-    cited = dict[str, int]()
+    """Return a draft as graph lines, with the passage labels it cites as evidence."""
+    labels = dict[str, int]()
 
-    def evidenced(item: DraftEntity | DraftRelation) -> dict[str, Any]:
-        cited.update({str(label): label for label in item.passages})
+    def with_evidence(item: DraftEntity | DraftRelation) -> dict[str, Any]:
+        labels.update({str(label): label for label in item.passages})
         evidence = [{"passage": str(label), "start": 0, "end": 0} for label in item.passages]
         kind = Entity if isinstance(item, DraftEntity) else Relation
         return {**item.model_dump(include=set(kind.model_fields)), "evidence": evidence}
 
-    entities, relations = (list(map(evidenced, part)) for part in (draft.nodes, draft.relations))
-    update = GraphUpdate.model_validate({"entities": entities, "relations": relations})
-    return linearise(update, labels=cited)
+    entities, relations = map(with_evidence, draft.nodes), map(with_evidence, draft.relations)
+    update = {"entities": list(entities), "relations": list(relations)}
+    return linearise(GraphUpdate.model_validate(update), labels=labels)
 
 
-# --- What the instructions are composed of: paragraphs with named places
+# --- The paragraphs of the instructions, with placeholders
 
 _LINES: Final = """\
 Give at most six facts that lead from the question to its answer and that the graph lacks, in the \
@@ -134,15 +134,15 @@ each sentence put the numbers of the passages that state it, like [2].""",
 }
 
 
-def _asked(signature: type[dspy.Signature], *paragraphs: str, **words: str) -> type[dspy.Signature]:
-    """A signature with its instruction: its first paragraph, then these, the places filled in."""
-    text = "\n\n".join((signature.instructions, *paragraphs))
-    asked: type[dspy.Signature] = signature.with_instructions(text.format(**words))
-    return asked
+def _instruct(signature: type[dspy.Signature], *texts: str, **words: str) -> type[dspy.Signature]:
+    """Return a signature with paragraphs added to its instruction, and placeholders filled in."""
+    text = "\n\n".join((signature.instructions, *texts))
+    instructed: type[dspy.Signature] = signature.with_instructions(text.format(**words))
+    return instructed
 
 
 def _with_notes(signature: type[dspy.Signature], name: str) -> type[dspy.Signature]:
-    """A signature with notes in the graph's place."""
+    """Return a signature with notes in place of the graph."""
     place = list(signature.input_fields).index("graph")
     with_notes: type[dspy.Signature] = signature.delete("graph").insert(
         place, name, dspy.InputField(desc=""), str
@@ -168,7 +168,7 @@ _REWRITE: Final = "Rewrite running notes with what new passages state towards an
 
 
 def _indexing(signature: type[dspy.Signature], index: IndexKind) -> type[dspy.Signature]:
-    """A step that extends the graph, or that has notes in its place and rewrites them."""
+    """Return a step that also extends the graph, or rewrites the notes in its place."""
     output: tuple[Any, ...] = "additions", dspy.OutputField(desc=""), GraphProposal
     if index == "text":
         signature = _with_notes(signature, "notes_so_far")
@@ -177,8 +177,8 @@ def _indexing(signature: type[dspy.Signature], index: IndexKind) -> type[dspy.Si
     return indexing
 
 
-UpdateGraph = _asked(_indexing(_Update, "graph"), _LINES, task=_EXTEND)
-UpdateNotes = _asked(_indexing(_Update, "text"), _NOTES, task=_REWRITE)
+UpdateGraph = _instruct(_indexing(_Update, "graph"), _LINES, task=_EXTEND)
+UpdateNotes = _instruct(_indexing(_Update, "text"), _NOTES, task=_REWRITE)
 
 
 # --- Judge: does the evidence suffice, and if not, what should be searched next?
@@ -200,17 +200,17 @@ class _Judge(dspy.Signature):
 
 
 def judge_signature(index: IndexKind) -> type[dspy.Signature]:
-    """The judge that reads a graph, running notes or passages alone."""
+    """Return the judge of a graph, of running notes or of passages alone."""
     source = {"graph": "the graph", "text": "the notes", None: "the passages"}[index]
     task = f"Judge from {source} whether the question can be answered, or what to search next"
-    return _beside(index, _asked(_Judge, _JUDGE, task=task, standard=_STANDARD))
+    return _over(index, _instruct(_Judge, _JUDGE, task=task, standard=_STANDARD))
 
 
 def read_signature(index: Literal["graph", "text"]) -> type[dspy.Signature]:
-    """Index and judge at once."""
+    """Return the step that indexes and judges in one call."""
     first, lines = (_EXTEND, _LINES) if index == "graph" else (_REWRITE, _NOTES)
     task = f"{first}; then judge"
-    return _asked(_indexing(_Judge, index), lines, _JUDGE, task=task, standard=_STANDARD)
+    return _instruct(_indexing(_Judge, index), lines, _JUDGE, task=task, standard=_STANDARD)
 
 
 # --- Answer: from passages and graph, and what it rests on.
@@ -238,13 +238,13 @@ one short sentence what is true instead: "premise refuted"."""
 def answer_signature(
     index: IndexKind, *, passages: bool = True, style: Style = "span"
 ) -> type[dspy.Signature]:
-    """The answer step that reads a graph, running notes or neither, beside passages or alone."""
-    kept = {"graph": "the graph", "text": "the notes", None: ""}[index]
-    source = "the passages" if passages else kept
-    sources = f"{source} and {kept}" if passages and kept else source
+    """Return the answer step that reads a graph, running notes or neither, and maybe passages."""
+    written = {"graph": "the graph", "text": "the notes", None: ""}[index]
+    source = "the passages" if passages else written
+    sources = f"{source} and {written}" if passages and written else source
     words = {"source": source, "sources": sources, "standard": _STANDARD}
-    asked = _asked(_Answer, f"{_STANDARD} {_STYLES[style]}", _VERDICT, **words)
-    return _beside(index, asked if passages else asked.delete("passages"))
+    answer = _instruct(_Answer, f"{_STANDARD} {_STYLES[style]}", _VERDICT, **words)
+    return _over(index, answer if passages else answer.delete("passages"))
 
 
 class CompareFacts(dspy.Signature):
@@ -259,8 +259,8 @@ class CompareFacts(dspy.Signature):
     answer: str = dspy.OutputField(desc="one of the names in the question, or yes or no")
 
 
-def _beside(index: IndexKind, signature: type[dspy.Signature]) -> type[dspy.Signature]:
-    """A signature with its graph, with notes in the graph's place, or with neither."""
+def _over(index: IndexKind, signature: type[dspy.Signature]) -> type[dspy.Signature]:
+    """Return a signature that reads the graph, notes in its place, or neither."""
     if index is None:
         signature = signature.delete("graph")
     return _with_notes(signature, "notes") if index == "text" else signature

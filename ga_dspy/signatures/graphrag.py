@@ -1,4 +1,4 @@
-"""What GraphRAG asks: extraction, the names in a question, summaries, answers from them."""
+"""The prompts of GraphRAG: extraction, schemas, community summaries, answers from summaries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ga_dspy.graph import Schema
 from ga_dspy.signatures.facts import with_schema
 from ga_dspy.signatures.graph_anchor import GraphProposal, Verdict
 
-# --- Extract: everything that one passage states, with no question in mind.
+# --- Extract: all facts of a passage, without a question.
 
 
 class ExtractFacts(dspy.Signature):
@@ -44,14 +44,14 @@ def extract_signature(
 
 
 def glean_signature(signature: type[dspy.Signature]) -> type[dspy.Signature]:
-    """Return a signature that asks for what an extraction has left out."""
+    """Return the signature for facts that an extraction left out."""
     text = f"{signature.instructions} Part of it was found before: add only what is missing there."
     graph = dspy.InputField(desc="what was found before")
-    asked: Any = signature.with_instructions(text)
-    return asked.insert(1, "graph", graph, str)  # type: ignore[no-any-return]
+    gleaning: Any = signature.with_instructions(text)
+    return gleaning.insert(1, "graph", graph, str)  # type: ignore[no-any-return]
 
 
-# --- Propose: a schema for what an extraction finds.
+# --- Propose: a schema from a sample of facts.
 
 
 class ProposeSchema(dspy.Signature):
@@ -69,7 +69,7 @@ class ProposeSchema(dspy.Signature):
     )
 
 
-# --- Summarise: what one community of the graph is about.
+# --- Summarise: one community of the graph.
 
 
 class SummariseCommunity(dspy.Signature):
@@ -88,7 +88,7 @@ class SummariseCommunity(dspy.Signature):
     summary: str = dspy.OutputField(desc="two to six sentences")
 
 
-# --- Answers about the whole corpus: points from summaries of its parts, an answer from the points.
+# --- Answer from the whole corpus: collect points from summaries, then answer from the points.
 
 
 class CollectPoints(dspy.Signature):
@@ -122,7 +122,7 @@ class AnswerFromPoints(dspy.Signature):
 
 
 def with_summaries(signature: type[dspy.Signature]) -> type[dspy.Signature]:
-    """A signature that is shown summaries of the topics around, before its passages."""
+    """Return a signature that reads summaries of the surrounding topics before the passages."""
     instruction = (
         f"{signature.instructions} The summaries tell what surrounds it; they are never cited."
     )
