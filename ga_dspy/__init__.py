@@ -1,6 +1,6 @@
 """Multi-hop question answering in DSPy over an evolving, grounded knowledge graph.
 
-Names and subpackages are imported when first used, so that `import ga_dspy` costs next to nothing.
+Names and subpackages are imported on first use, so that `import ga_dspy` is fast.
 """
 
 from __future__ import annotations
@@ -31,27 +31,20 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "GaDspyError": "ga_dspy.errors",
-    "GapLog": "ga_dspy.programs",
-    "GraphAnchor": "ga_dspy.programs",
-    "Index": "ga_dspy.retrieval",
-    "KnowledgeGraph": "ga_dspy.graph",
-    "Passage": "ga_dspy.passage",
-    "Patience": "ga_dspy.lm.patience",
-    "PlainAdapter": "ga_dspy.lm.adapters",
-    "Schema": "ga_dspy.graph",
-    "SchemaAdapter": "ga_dspy.lm.adapters",
-    "VanillaRAG": "ga_dspy.programs",
-    "as_retriever": "ga_dspy.retrieval",
-    "extractive_lm": "extractive_lm",
-    "from_config": "ga_dspy.cli.config",
-    "load": "ga_dspy.artifact",
-    "patient": "ga_dspy.lm.patience",
-    "read_passages": "ga_dspy.retrieval",
-    "save": "ga_dspy.artifact",
-    "track": "ga_dspy.tracing",
+_NAMES = {
+    "extractive_lm": ("extractive_lm",),
+    "ga_dspy.artifact": ("load", "save"),
+    "ga_dspy.cli.config": ("from_config",),
+    "ga_dspy.errors": ("GaDspyError",),
+    "ga_dspy.graph": ("KnowledgeGraph", "Schema"),
+    "ga_dspy.lm.adapters": ("PlainAdapter", "SchemaAdapter"),
+    "ga_dspy.lm.patience": ("Patience", "patient"),
+    "ga_dspy.passage": ("Passage",),
+    "ga_dspy.programs": ("GapLog", "GraphAnchor", "VanillaRAG"),
+    "ga_dspy.retrieval": ("Index", "as_retriever", "read_passages"),
+    "ga_dspy.tracing": ("track",),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 _MODULES = (
     "artifact", "eval", "graph", "graphrag", "grounding", "lm", "optimize", "programs",
