@@ -1,7 +1,7 @@
-"""Every error this library raises on purpose derives from `GaDspyError`.
+"""The errors of the library, which all derive from `GaDspyError`.
 
-A class stands for what a caller would do about it; the message says what was found, what was
-expected and what to do. The classes here are shared; the few that belong to one part live there.
+There is one class for each way to handle an error; its message says what was found, what was
+expected and what to do. A class that only one module raises is defined in that module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class GaDspyError(Exception):
-    """Base of all errors raised on purpose; catch it to catch them all.
+    """The base class of all errors that the library raises.
 
     >>> raise GaDspyError("k is 0", expected="a whole number from 1", remedy="pass k=5")
     Traceback (most recent call last):
@@ -29,14 +29,14 @@ class GaDspyError(Exception):
 
 
 class InputError(GaDspyError):
-    """An argument, a setting, a file or a row is not what was expected: pass another."""
+    """An argument, a setting, a file or a row is not as expected: pass another."""
 
 
 def check_names(what: str, names: object) -> tuple[str, ...]:
-    """Return names as a tuple; one text is no collection of its letters.
+    """Return names as a tuple; a single string is not taken for its characters.
 
     Raises:
-        InputError: They are a text, or not all of them are texts.
+        InputError: The names are a single string, or some are not strings.
 
     >>> check_names("ids", ["12"])
     ('12',)
@@ -51,7 +51,7 @@ def check_names(what: str, names: object) -> tuple[str, ...]:
 
 
 def listed(items: Iterable[object], most: int = 5, between: str = ", ") -> str:
-    """The first of many things on one line, and how many more there are.
+    """Return the first items on one line, and the number of the others.
 
     >>> listed("abcd", 2)
     'a, b and 2 more'
@@ -62,7 +62,7 @@ def listed(items: Iterable[object], most: int = 5, between: str = ", ") -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Ask whether the known name that is spelled most alike was meant; empty if none is.
+    """Return a question that suggests the known name nearest in spelling; empty if none is near.
 
     >>> nearest("indx", ["lm", "index"])
     'did you mean index?'
@@ -71,7 +71,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
-    """Return the error of a name that is none of the known ones.
+    """Return the error for an unknown name.
 
     >>> print(unknown("recipe", "gepe", ["gepa", "simba"]))
     recipe 'gepe' is unknown; expected one of gepa, simba; did you mean gepa?
@@ -82,7 +82,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra.
+    """Return the command that installs an extra.
 
     >>> install("report")
     "pip install -e '.[report]' (in a clone; else pip install 'ga-dspy[report]')"
@@ -91,7 +91,7 @@ def install(extra: str) -> str:
 
 
 class MissingExtra(GaDspyError):
-    """An optional package is needed and is not installed: install the extra."""
+    """An optional package is not installed: install the extra."""
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed", remedy=f"run: {install(extra)}")
@@ -102,7 +102,7 @@ def require(package: str, extra: str) -> Any:
     """Import an optional package.
 
     Raises:
-        MissingExtra: It is not installed; the message names the extra that brings it.
+        MissingExtra: It is not installed; the message names the extra that installs it.
     """
     try:
         return import_module(package)
@@ -114,27 +114,27 @@ def need_package(package: str, extra: str) -> None:
     """Check that an optional package is installed, without importing it.
 
     Raises:
-        MissingExtra: It is not.
+        MissingExtra: It is not installed.
     """
     if find_spec(package) is None:
         raise MissingExtra(package, extra)
 
 
 class DamagedFile(GaDspyError):
-    """A file of ours is cut off, changed or missing: restore it, or make it again."""
+    """A file of the library is cut off, changed or missing: restore it, or create it again."""
 
 
 class UnknownFormat(GaDspyError):
-    """A file of ours is in a format that this version does not read: install another one."""
+    """A file has a format that this version does not read: install another version."""
 
 
 class InUse(GaDspyError):
-    """Another process holds the folder or the journal: wait for it, or end it."""
+    """Another process has locked the folder or the journal: wait for it, or end it."""
 
 
 class RunAborted(GaDspyError):
-    """Too much failed to go on; what was finished is kept: mend the cause, then run it again."""
+    """A run cannot continue; finished work is kept: fix the cause, then run it again."""
 
 
 class ArtifactError(GaDspyError):
-    """An artifact cannot be written, or what was read is not one that this code can load."""
+    """An artifact cannot be saved or loaded."""

@@ -21,7 +21,7 @@ def line(text: object, *, bold: bool = False) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]], most: int = _MOST) -> str:
-    """Return the first rows of a table as HTML, and how many more there are; "" without rows."""
+    """Return the first rows of a table as HTML, and the number of the others; "" without rows."""
     every = list(rows)
     shown = [_row("td", row) for row in every[:most]]
     more = f"<p>… and {len(every) - most:,} more</p>" if len(every) > most else ""
@@ -29,8 +29,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], most: int =
 
 
 def _row(tag: str, cells: Iterable[object]) -> str:
-    made = (f'<{tag} style="text-align:left">{_cut(cell)}</{tag}>' for cell in cells)
-    return f"<tr>{''.join(made)}</tr>"
+    html = (f'<{tag} style="text-align:left">{_cut(cell)}</{tag}>' for cell in cells)
+    return f"<tr>{''.join(html)}</tr>"
 
 
 def _cut(text: object) -> str:

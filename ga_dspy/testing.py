@@ -1,7 +1,7 @@
-"""LMs for tests of programs: one replies by a script, one replays recorded calls.
+"""LMs for tests of programs: one replies by a script, the other replays recorded calls.
 
-The replies pass through DSPy's real adapters, cache keys and parsing, so a test with a scripted
-LM shows what a program does with an LM's words, not what an LM would say.
+Their replies pass through DSPy's adapters, cache keys and parsing. A test with a scripted LM shows
+how a program handles a reply, not how good the replies of an LM are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ga_dspy.text import estimate_tokens
 
 @dataclass(frozen=True)
 class CutOff:
-    """A reply that stops at the token limit."""
+    """A reply cut off at the token limit."""
 
     text: str
 
@@ -35,14 +35,15 @@ Script = Sequence[Reply] | Callable[[str], Reply]
 
 
 class ScriptedEngine:
-    """Replies in order, or by a function of the prompt.
+    """A DSPy engine that replies in order, or by a function of the prompt.
 
     Args:
-        script: Raw completions, or mappings of field names to texts that are written in the
-            form the prompt asks for, or errors to raise, or a function from prompt to reply.
+        script: A sequence of replies, or a function from prompt to reply. A reply is a raw
+            completion, a mapping of field names to texts, which is written in the form that the
+            prompt asks for, or an error to raise.
 
     Attributes:
-        prompts: Every prompt received, system message first, as one text each.
+        prompts: Every prompt received, as one text with the system message first.
     """
 
     def __init__(self, script: Script) -> None:
@@ -76,7 +77,7 @@ class ScriptedEngine:
         yield lm15.StreamEndEvent(finish_reason=response.finish_reason, usage=response.usage)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
     def _reply(self, prompt: str) -> Reply:
         if callable(self.script):
@@ -127,21 +128,21 @@ def scripted_lm(script: Script) -> dspy.LM:
 def recorded_lm(path: Path | str) -> dspy.LM:
     """Return an LM that replays recorded calls: same question, same passages, same reply.
 
-    As the teacher of a compilation it turns runs that were paid for once into demos. A record may
-    name its passages by number and title only. If several records have the same passages, the one
-    with the most equal other inputs counts. If none has, a record whose passages are shown under
-    other numbers counts, and the numbers in its reply are changed. A question that was not
-    recorded, or a reply that cites a passage that is not shown, gives "(not recorded)", which a
-    program cannot parse.
+    As the teacher of a compilation, it turns runs that were paid for once into demos. A record may
+    name its passages by number and title only. If several records have the passages of the prompt,
+    the one with the most equal other inputs is replayed. If none has, a record with the passages
+    under other numbers is replayed, with the numbers in its reply changed. If there is no record of
+    the question, or a reply cites a passage that is not shown, the reply is "(not recorded)", which
+    a program cannot parse.
 
-    `lm.engine.script.unused` holds the records that were not replayed yet, `…unmatched` the prompts
+    `lm.engine.script.unused` has the records that were not replayed yet, `…unmatched` the prompts
     whose passages were not recorded.
 
     Args:
         path: JSON lines with `inputs` and `outputs`, each a mapping of field names to texts.
 
     Raises:
-        InputError: A line is not such a record.
+        InputError: A line is not a record.
     """
     text = Path(path).read_text("utf-8")
     lm = scripted_lm(_Recording(_records(text, path)))
@@ -169,7 +170,7 @@ def _records(text: str, path: Path | str) -> Iterator[Record]:
 
 
 class _Recording:
-    """A script of recorded replies, by question and whether an answer is requested."""
+    """A script of recorded replies, by the question and whether it asks for an answer."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.unused, self.unmatched = list(records), list[str]()
@@ -180,16 +181,17 @@ class _Recording:
 
     def __call__(self, prompt: str) -> Reply:
         asked, given = asked_fields(prompt), given_fields(prompt)
-        known = self._records[given.get("question", "").strip(), "answer" in asked]
-        now = given.get("passages", "")
-        same = [record for record in known if _shows(record, now)]
-        if same:
-            record = max(same, key=lambda one: len(one["inputs"].items() & given.items()))
-            outputs: Mapping[str, str] | None = record["outputs"]
-            self.unused = [one for one in self.unused if one is not record]
+        records = self._records[given.get("question", "").strip(), "answer" in asked]
+        passages = given.get("passages", "")
+        matching = [record for record in records if _shows(record, passages)]
+        if matching:
+            best = max(matching, key=lambda record: len(record["inputs"].items() & given.items()))
+            outputs: Mapping[str, str] | None = best["outputs"]
+            self.unused = [record for record in self.unused if record is not best]
         else:
             self.unmatched.append(prompt)
-            outputs = next(filter(None, (_relabelled(record, now) for record in known)), None)
+            relabelled = (_relabelled(record, passages) for record in records)
+            outputs = next(filter(None, relabelled), None)
         return {n: outputs.get(n, "") for n in asked} if outputs else "(not recorded)"
 
 
@@ -201,38 +203,38 @@ _CITED = re.compile(r"\d+(?=[\d, ]*\])")
 
 
 def _shows(record: Record, passages: str) -> bool:
-    """Return whether the passages are those of a record, under the same numbers."""
-    then = dict(_BLOCK.findall(record["inputs"].get("passages", "")))
-    now = dict(_BLOCK.findall(passages))
-    return then.keys() == now.keys() and all(
-        f"{now[label]}\n".startswith(f"{text}\n") for label, text in then.items()
+    """Return whether the passages of a prompt are those of a record, under the same numbers."""
+    recorded = dict(_BLOCK.findall(record["inputs"].get("passages", "")))
+    shown = dict(_BLOCK.findall(passages))
+    return recorded.keys() == shown.keys() and all(
+        f"{shown[label]}\n".startswith(f"{text}\n") for label, text in recorded.items()
     )
 
 
-def _relabelled(row: Record, passages: str) -> dict[str, str] | None:
-    """Return the outputs of a record with the present passage numbers; None if one is missing."""
-    then = dict(_BLOCK.findall(row["inputs"].get("passages", "")))
-    now = {text: label for label, text in _BLOCK.findall(passages)}
-    new = {label: now[text] for label, text in then.items() if text in now}
-    outputs = row["outputs"]
+def _relabelled(record: Record, passages: str) -> dict[str, str] | None:
+    """Return the outputs of a record with the prompt's passage numbers; None if one is missing."""
+    recorded = dict(_BLOCK.findall(record["inputs"].get("passages", "")))
+    shown = {text: label for label, text in _BLOCK.findall(passages)}
+    new = {label: shown[text] for label, text in recorded.items() if text in shown}
+    outputs = record["outputs"]
     if any(label not in new for text in outputs.values() for label in _CITED.findall(text)):
         return None
-    return {n: _CITED.sub(lambda found: new[found[0]], text) for n, text in outputs.items()}
+    return {n: _CITED.sub(lambda cited: new[cited[0]], text) for n, text in outputs.items()}
 
 
 def given_fields(prompt: str) -> dict[str, str]:
-    """Return the input fields of the last question in a prompt of our adapters or DSPy's."""
+    """Return the input fields of the last question in a prompt of this library or of DSPy."""
     shown = dict(_SHOWN.findall(f"{prompt}\n\n"))
     return {name: text for name, text in shown.items() if name not in asked_fields(prompt)}
 
 
 def asked_fields(prompt: str) -> list[str]:
-    """Return the names of the output fields that a prompt of our adapters or DSPy's asks for."""
+    """Return the names of the output fields that a prompt of this library or of DSPy asks for."""
     _, plain, form = prompt.partition(ASKED_IN_JSON if ASKED_IN_JSON in prompt else ASKED)
     if plain:
         return re.findall(r"^- (\w+)", form.partition("\n\n")[0], re.MULTILINE)
-    listed = prompt.partition("output fields are")[2]
-    return re.findall(r"^\d+\. `(\w+)`", listed, re.MULTILINE)
+    fields = prompt.partition("output fields are")[2]
+    return re.findall(r"^\d+\. `(\w+)`", fields, re.MULTILINE)
 
 
 def _prompt_of(request: lm15.Request) -> str:

@@ -1,15 +1,13 @@
 """A small corpus with multi-hop questions, for demonstrations, tests and first experiments.
 
-122 short passages on rivers, bridges, space flights, books, music and science, and 60 questions
-that need two or three of them: 30 to train on and 30 to measure on, over the same corpus but
-along other chains of passages. About 70 % of the questions are bridges, the rest comparisons.
-Ten more, "hops", need three or four passages, the last of which no search for the question finds.
-The question files have HotpotQA's official format, so that anything that reads HotpotQA reads
-them; each question comes with ten passages, the gold ones among them.
+The corpus has 122 short passages on rivers, bridges, space flights, books, music and science. 60
+questions need two or three of them: 30 for training and 30 for evaluation, with different chains of
+passages. About 70 % are bridge questions, the others comparisons. Ten more, "hops", need three or
+four passages, and a search for the question does not find the last of these. The question files
+have HotpotQA's official format; each question has ten passages, including the gold ones.
 
-Passages and questions were written for this project and carry its MIT licence. They state
-well-known facts of the real world in our own words; no text comes from another data set or from
-an encyclopedia.
+Passages and questions were written for this project, under its MIT licence. They state well-known
+facts in new words; no text is from another data set or an encyclopedia.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Literal, get_args
 
-from ga_dspy.errors import InputError
+from ga_dspy.errors import unknown
 from ga_dspy.passage import Passage
 
 __all__ = ["DEMO_QUESTION", "RECORDED", "Split", "corpus", "questions"]
@@ -29,13 +27,13 @@ DEMO_QUESTION = (
     "Which river flows through the city where the grandfather of the author of Treasure Island "
     "was born?"
 )
-"""A chain over four passages, the first of "hops": shown, not scored."""
+"""The first question of "hops", over a chain of four passages; for demonstration, not scored."""
 
 RECORDED = Path(str(files(__name__))) / "recorded"
-"""What an LM replied to programs that asked the dev questions, by `tests/record_demo.py`.
+"""The folder of an LM's replies to the dev questions, recorded by `tests/record_demo.py`.
 
-A file of replies and, of a compiled program, a folder with its artifact; `about.json` names the LM,
-the date and the answers by row of the table and question.
+Each program has a file of replies and, if it is compiled, a folder with its artifact. `about.json`
+names the LM and the date, and has the answers by row of the table and by question.
 """
 
 
@@ -53,15 +51,11 @@ def questions(split: Split) -> Path:
     """Return the path of a question file in HotpotQA's official format.
 
     Raises:
-        InputError: `split` is neither "train", "dev" nor "hops".
+        InputError: There is no such split.
 
     >>> questions("dev").name
     'questions_dev.json'
     """
     if split not in get_args(Split):
-        raise InputError(
-            f"split is {split!r}",
-            expected="'train', 'dev' or 'hops'",
-            remedy="pass questions('dev')",
-        )
+        raise unknown("split", split, get_args(Split))
     return Path(str(files(__name__).joinpath(f"questions_{split}.json")))
