@@ -96,10 +96,9 @@ class IRCoT(IterativeProgram):
                 thought = " ".join(free_text(reply.thought).split())
                 state.notes = "\n".join(filter(None, (state.notes, thought)))
                 answer = conclusion(thought)
-                if answer is not None:
-                    state.record(reasoning=thought, judgement="sufficient", candidate=answer)
-                else:
-                    state.record(reasoning=thought, judgement="insufficient")
+                judgement = "insufficient" if answer is None else "sufficient"
+                state.record(reasoning=thought, judgement=judgement, candidate=answer or "")
+                if answer is None:
                     repeated = "the thought repeats an earlier one"
                     loop.choose_query(state, thought, "no thought", repeated)
             query = yield from loop.end_round(state)

@@ -115,8 +115,8 @@ class State:
     @contextmanager
     def round(self, query: str, rule: str = "") -> Iterator[None]:
         """Begin a round; a failed step inside the block ends the round, not the question."""
-        number, made = len(self.steps) + 1, self.made_query
-        self.step = Step(number=number, query=query, made=made, rule=rule)
+        number = len(self.steps) + 1
+        self.step = Step(number=number, query=query, made=self.made_query, rule=rule)
         self.made_query, self.spent_before = False, self.meter.tokens
         try:
             yield

@@ -56,9 +56,7 @@ def _taking_where(forward: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(forward)
     def run(self: MultiHopProgram, *args: Any, where: Where | None = None, **named: Any) -> Any:
-        program = self
-        if where is not None:
-            program = _replace_retrievers(self, lambda retriever: retriever.only(where), {})
+        program = self if where is None else _with_retrievers(self, lambda r: r.only(where), {})
         return forward(program, *args, **named)
 
     signature = inspect.signature(forward)
@@ -315,7 +313,7 @@ class MultiHopProgram(Configured):
                 expected="a program with the methods of its class",
                 remedy="restrict the program first, then call dspy.syncify or another wrapper",
             )
-        program: Self = _replace_retrievers(self, change, {})
+        program: Self = _with_retrievers(self, change, {})
         return program
 
     def _access_scope(self) -> AbstractContextManager[Any]:
@@ -447,7 +445,7 @@ def _checked_question(question: Any) -> str:
     return replace_invalid(question.strip())
 
 
-def _replace_retrievers(
+def _with_retrievers(
     value: Any, change: Callable[[PassageRetriever], Any], seen: dict[int, Any]
 ) -> Any:
     """Return a value in which every retriever is replaced; the value itself if it has none.
@@ -465,17 +463,17 @@ def _replace_retrievers(
     if isinstance(value, PassageRetriever):
         result = change(value)
     elif isinstance(value, MethodType):
-        result = MethodType(value.__func__, _replace_retrievers(value.__self__, change, seen))
+        result = MethodType(value.__func__, _with_retrievers(value.__self__, change, seen))
     elif isinstance(value, dspy.Tool):
         methods = {n: part for n, part in vars(value).items() if isinstance(part, MethodType)}
         if methods:
-            result = value.model_copy(update=_replace_retrievers(methods, change, seen))
+            result = value.model_copy(update=_with_retrievers(methods, change, seen))
     elif type(value) in (list, tuple):
-        parts = [_replace_retrievers(part, change, seen) for part in value]
+        parts = [_with_retrievers(part, change, seen) for part in value]
         if any(new is not old for new, old in zip(parts, value, strict=True)):
             result = type(value)(parts)
     elif type(value) is dict:
-        entries = {name: _replace_retrievers(part, change, seen) for name, part in value.items()}
+        entries = {name: _with_retrievers(part, change, seen) for name, part in value.items()}
         if any(part is not value[name] for name, part in entries.items()):
             result = entries
     elif isinstance(value, dspy.Module) and not isinstance(value, dspy.Predict):
@@ -484,6 +482,6 @@ def _replace_retrievers(
         if isinstance(value, MultiHopProgram):
             for name in _FORWARDS:
                 attributes.pop(name, None)  # a replaced method would call the unrestricted program
-        vars(result).update(_replace_retrievers(attributes, change, seen))
+        vars(result).update(_with_retrievers(attributes, change, seen))
     seen[id(value)] = result
     return result

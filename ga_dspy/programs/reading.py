@@ -60,11 +60,10 @@ class Reading:
             content = _folded(passage.content)
             label = self._by_content.setdefault(content, len(self.passages) + 1)
             if label not in self.passages:
-                id = passage.id
-                if id in self.labels:
-                    id = f"{id}#{content_hash(passage.title, passage.text)[:8]}"
-                    passage = passage.model_copy(update={"id": id})
-                self.labels[id] = label
+                if passage.id in self.labels:
+                    digest = content_hash(passage.title, passage.text)[:8]
+                    passage = passage.model_copy(update={"id": f"{passage.id}#{digest}"})
+                self.labels[passage.id] = label
                 self.passages[label] = fresh[label] = passage
             labels.append(label)
         self.tried.append(Tried(query, tuple(dict.fromkeys(labels)), tuple(fresh), made))
