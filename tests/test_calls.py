@@ -359,6 +359,31 @@ def test_a_module_without_the_required_field_is_an_input_error(given: Any) -> No
     assert "answer step" in caught.value.found and caught.value.remedy
 
 
+class FailsBeforeItsCall(dspy.Module):
+    """Answers once, then raises a validation error before it calls the LM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer, self.calls = dspy.Predict(AnswerIt), 0
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        self.calls += 1
+        if self.calls > 1:
+            Passage.model_validate({})
+        inputs.pop("config", None)
+        return self.answer(**inputs)
+
+
+def test_a_module_that_fails_before_its_call_does_not_get_the_reply_before() -> None:
+    module, meter = FailsBeforeItsCall(), Meter()
+    with dspy.context(lm=scripted_lm([GOOD]), adapter=CHAT):
+        assert drive(ask("answer", module, INPUTS, meter)).answer == "Montana"
+        meter.cached = True  # as after a reply from the cache: only live attempts are counted
+        with pytest.raises(StepFailed, match="validation error"):
+            drive(ask("answer", module, INPUTS, meter))
+    assert (meter.calls, module.calls) == (1, 5)
+
+
 def test_a_config_is_sent_with_every_call_and_further_attempts_are_still_fresh() -> None:
     sent = []
 

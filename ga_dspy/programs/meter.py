@@ -169,8 +169,9 @@ class Meter(BaseCallback):
         return TimeoutError(f"the question timed out after {format_duration(limit)}")
 
     def reject(self) -> None:
-        """Count the last reply as unreadable."""
-        self._add(Usage(calls=-1, cached=-int(self.cached), failed=1, unreadable=1))
+        """Count the last reply as unreadable, if there was a call."""
+        if self._lm is not None:
+            self._add(Usage(calls=-1, cached=-int(self.cached), failed=1, unreadable=1))
 
     def add_failed(self, attempts: int, waited: float) -> None:
         """Add the failed attempts and the waiting time of a call made on another machine."""
@@ -193,6 +194,7 @@ class Meter(BaseCallback):
         """
         settings = dspy.settings
         self._outer, self.step = settings.usage_tracker, step
+        self._forget_reply()
         sizes = ("max_history_size", "max_trace_size")
         with dspy.context(
             **{name: _KEPT for name in sizes if settings.get(name) == _KEPT_BY_DSPY},
@@ -209,6 +211,11 @@ class Meter(BaseCallback):
                 self.may_pass |= is_transient(error)
                 raise
 
+    def _forget_reply(self) -> None:
+        """Reset the state of the last reply: a module may end without an LM call."""
+        self.truncated = self.cached = self.has_thoughts = self._is_live = False
+        self.reply, self._lm = "", None
+
     def add_usage(self, model: str, usage: dict[str, Any]) -> None:
         """Record that the call was not cached; pass its usage on to an outer tracker."""
         self._is_live = True
@@ -217,8 +224,8 @@ class Meter(BaseCallback):
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Record the messages sent, to estimate their tokens if the LM reports none."""
-        self.truncated = self.has_thoughts = self._is_live = False
-        self.reply, self._lm = "", getattr(instance, "original", instance)
+        self._forget_reply()
+        self._lm = getattr(instance, "original", instance)
         self.sent = inputs.get("messages") or [{"content": inputs.get("prompt")}]
         self.history.clear()
         self._began = time.perf_counter()
