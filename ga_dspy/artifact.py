@@ -454,9 +454,8 @@ def load(
     for name in sorted(unset):
         wanted = info.manifest.predictor_lms[name]
         _log.warning(
-            "predictor %r was saved with its own LM (%s) and now uses the configured "
-            "one; pass load(…, lms={%r: dspy.LM(%r, …)}), or --lm %s=%s",
-            *(name, wanted, name, wanted, name, wanted),
+            f"predictor {name!r} was saved with its own LM ({wanted}) and now uses the configured "
+            f"one; pass load(…, lms={{{name!r}: dspy.LM({wanted!r}, …)}}), or --lm {name}={wanted}"
         )
     quiet = unset | {name for name, lm in lms.items() if lm is None}
     others = _other_lms(info, program, quiet)
@@ -465,9 +464,9 @@ def load(
         return program  # uncompiled prompts are for any LM
     for (lm, wanted), names in others.items():
         _log.warning(
-            "%s asks %s (%s); expected %s, the LM that its instructions and demos were compiled "
-            "for; pass --lm %s, or compile again: ga-dspy compile … --lm %s --out DIR",
-            *(source, lm, ", ".join(names), wanted, wanted, lm),
+            f"{source} asks {lm} ({', '.join(names)}); expected {wanted}, the LM that its "
+            f"instructions and demos were compiled for; pass --lm {wanted}, or compile again: "
+            f"ga-dspy compile … --lm {lm} --out DIR"
         )
     return program
 

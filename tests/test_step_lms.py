@@ -1,4 +1,4 @@
-"""An LM for each step: who is asked, what is kept of it, what it cost, when a run is another."""
+"""An LM for each step: its calls, its cost, its name in artifacts, and the identity of a run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def models(endpoint: Endpoint) -> set[str]:
     return {str(body["model"]) for body in endpoint.requests}
 
 
-def test_each_step_asks_its_own_lm_and_what_it_cost_is_shown(
+def test_each_step_asks_its_own_lm_and_its_cost_is_shown(
     command: Command, world: World, tmp_path: Path
 ) -> None:
     done = command("ask", QUESTION, *world.options, "--no-cache", cwd=tmp_path)
@@ -135,7 +135,7 @@ def test_an_lm_of_compile_has_an_address_of_its_own() -> None:
     ]
 
 
-def test_the_timeout_of_each_lm_is_that_of_its_own_address() -> None:
+def test_each_lm_has_the_timeout_of_its_own_address() -> None:
     lms = choose_lms(["openai/m", "answer=openai/big"], ["http://localhost:1/v1", "answer="], None)
     assert [lm.kwargs["timeout"] for lm in lms.all] == [600, 120]
 
@@ -216,7 +216,7 @@ def test_a_step_s_own_lm_is_compared_with_the_one_it_had(
     (said,) = warned(artifact, caplog, task, "answer=openai/other")
     assert "(answer); expected openai/big" in said
     (said,) = warned(artifact, caplog, task)
-    assert "was saved with an LM of its own" in said
+    assert "was saved with its own LM" in said
 
 
 def test_a_program_as_it_ships_was_compiled_for_no_lm(
@@ -294,7 +294,7 @@ def of_two(index: Path, read: dspy.LM, answer: dspy.LM, out: Path) -> Report:
         return run(program, examples, out=out, protocol=protocol)
 
 
-def test_what_a_step_s_own_lm_answered_is_not_paid_again_after_an_abort(
+def test_replies_of_a_step_s_own_lm_are_not_paid_again_after_an_abort(
     index: Path, tmp_path: Path
 ) -> None:
     with Endpoint() as small, Endpoint(Behaviour(script=("401",))) as big:
@@ -317,7 +317,7 @@ class Failing(dspy.BaseLM):
         raise ValueError(f"the server does not know {self.kwargs['api_key']} today")
 
 
-def test_the_key_of_a_step_s_own_lm_stands_in_no_failure() -> None:
+def test_no_failure_has_the_key_of_a_step_s_own_lm() -> None:
     program = GraphAnchor(lambda query, k: ["Bath | Bath lies on the Avon."])
     program.answer.lm = Failing("test/failing", api_key=KEY)
     with dspy.context(lm=scripted_lm(lambda prompt: {"judgement": "sufficient"})):

@@ -141,17 +141,11 @@ class GraphAnchor(IterativeProgram):
     def _check_index(self) -> None:
         """Check that no setting needs an index that is turned off."""
         if self.index is None and self.answer_from == "graph":
-            raise InputError(
-                "answer_from='graph' and no index",
-                expected="an index to answer from",
-                remedy='pass answer_from="passages", or index="graph"',
-            )
+            remedy = 'pass answer_from="passages", or index="graph"'
+            raise InputError("answer_from='graph' and no index", expected="an index", remedy=remedy)
         if self.index != "graph" and self.graph_form == "json":
-            raise InputError(
-                "graph_form='json' and no graph",
-                expected="a graph to write",
-                remedy='pass graph_form="lines", or index="graph"',
-            )
+            remedy = 'pass graph_form="lines", or index="graph"'
+            raise InputError("graph_form='json' and no graph", expected="a graph", remedy=remedy)
         if self.schema is not None and (self.index != "graph" or type(self.schema) is not Schema):
             raise InputError(
                 f"schema is {self.schema!r:.80} and index {self.index!r}",
@@ -258,7 +252,7 @@ class GraphAnchor(IterativeProgram):
         return {"graph": pruned.text, "notes": state.notes or EMPTY}
 
     def _answer(self, state: State) -> Conversation[Conclusion]:
-        """Conclude with the judge's candidate if the graph proves it; else ask the answer step."""
+        """Return the judge's candidate if the graph leads to it, else ask the answer step."""
         passages, candidate = state.reading.passages, state.candidate
         shown: Collection[int] | None = None
         if state.step.judgement == "sufficient" and not self.as_published:
