@@ -1,4 +1,4 @@
-"""Two tenants in one index: whichever way one of them asks, nothing of the other comes out.
+"""Two tenants in one index: however one of them asks, it gets nothing of the other.
 
 Everything of the other tenant has "zenith", "Brackwater" or "Burwick" in it: ids, metadata, titles,
 texts. It stands under the names of the first tenant's passages too, so that words, links, anchors
@@ -127,7 +127,7 @@ def check(world: World, found: Any, *beside: Any) -> None:
     assert not leaks, leaks[0][:2000]
 
 
-# --- The ways of Python and DSPy: each is given a program and what it is called with
+# --- Python and DSPy: each function gets a program and the arguments of its call
 
 
 def questions(program: Any, given: Any, count: int = 3) -> Generator[Any, None, None]:
@@ -229,7 +229,7 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("given", [{}, {"where": OURS}], ids=["only", "where"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_tenant_gets_its_own_whichever_way_it_asks(world: World, way: str, given: Any) -> None:
+def test_a_tenant_gets_its_own_passages_however_it_asks(world: World, way: str, given: Any) -> None:
     program = world.program if given else world.program.only(OURS)
     check(world, WAYS[way](program, given), [] if given else program.history)
 
@@ -300,7 +300,7 @@ def test_generators_that_take_turns_each_have_their_own(world: World) -> None:
     assert FOREIGN.search(told(world.program(question=QUESTION))), "the whole program stays whole"
 
 
-# --- The ways of web apps, agents and servers
+# --- Web apps, agents and servers
 
 
 @pytest.mark.parametrize("path", ["sync", "async", "stream", "astream"])
@@ -432,7 +432,7 @@ def test_a_model_of_mlflow_reads_what_its_server_may(
     check(world, model.predict(pandas.DataFrame({"question": [QUESTION]})))
 
 
-def test_an_evaluation_goes_on_for_the_tenant_that_began_it_alone(
+def test_an_evaluation_resumes_only_for_the_tenant_that_began_it(
     world: World, tmp_path: Path
 ) -> None:
     rows = [dspy.Example(id="q", question=QUESTION, answer="Aldermoor").with_inputs("question")]
@@ -452,7 +452,7 @@ def test_an_evaluation_goes_on_for_the_tenant_that_began_it_alone(
     assert len(world.prompts) == asked
 
 
-# --- What a view holds, and what cannot be one
+# --- Views of an index, and retrievers that cannot be restricted
 
 
 VIEWS: dict[str, Callable[[Index], Index]] = {

@@ -1,4 +1,4 @@
-"""Answers: how they are supported, written answers with citations, answer steps of one's own."""
+"""Answers: their support, written answers with citations, custom answer steps."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_abstaining_asks_for_a_quote_or_for_a_chain(
     assert run([{**UNSURE, "additions": additions}, ANSWER], abstain=asked).answer == answer
 
 
-# --- The answer call, and what it is shown
+# --- The inputs of the answer step
 
 
 def test_a_candidate_that_is_stated_and_connected_needs_no_answer_call() -> None:
@@ -233,7 +233,7 @@ def test_a_number_of_no_passage_is_named_as_a_citation_that_does_not_hold() -> N
     assert (citation.passage_id, citation.holds) == ("", False)
 
 
-def test_each_style_is_asked_for_in_its_own_words() -> None:
+def test_each_style_has_its_own_instruction() -> None:
     span, sentence, report = (run([UNSURE, ANSWER], style=s).prompts[1]
                               for s in ("span", "sentence", "report"))  # fmt: skip
     assert (
@@ -241,7 +241,7 @@ def test_each_style_is_asked_for_in_its_own_words() -> None:
     )
 
 
-# --- Answer steps of one's own
+# --- Custom answer steps
 
 
 class Letter(dspy.Signature):
@@ -253,7 +253,7 @@ class Letter(dspy.Signature):
     answer: str = dspy.OutputField()
 
 
-def test_a_signature_of_one_s_own_gives_the_answer_and_what_else_it_has() -> None:
+def test_a_custom_signature_gives_the_answer_and_its_other_outputs() -> None:
     found = run([SURE, {"tone": "kind", "answer": "Montana"}], answer_with=Letter)
     assert (found.answer, found.tone, found.supported) == ("Montana", "kind", "chained")
 
@@ -281,7 +281,7 @@ def test_a_module_that_gives_such_a_field_is_refused_when_it_does() -> None:
         program(question=QUESTION)
 
 
-def test_reasoning_and_links_of_a_signature_of_one_s_own_stand_in_the_prediction() -> None:
+def test_reasoning_and_links_of_a_custom_signature_are_in_the_prediction() -> None:
     own = dspy.Signature("question, passages -> reasoning, links, answer")
     said = {"reasoning": "two links", "links": "[1] [2]", "answer": "Montana"}
     found = run([SURE, said], answer_with=own)
@@ -301,7 +301,7 @@ def test_a_chain_of_thought_can_stand_in_for_the_answer_step() -> None:
     assert (found.answer, found.reasoning) == ("Montana", "hm")
 
 
-# --- Habits
+# --- The prediction object
 
 
 def test_a_prediction_can_be_stored_as_json() -> None:

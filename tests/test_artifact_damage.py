@@ -1,4 +1,4 @@
-"""Artifacts that were changed, cut off, or made for other code: each refused, by name."""
+"""Artifacts that are changed, cut off, or made for other code are refused with the fault."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_list_is_no_manifest(artifact: Path) -> None:
     refused(artifact, "manifest.json does not have the expected shape")
 
 
-def test_another_format_is_refused_and_what_to_install_is_said(artifact: Path) -> None:
+def test_another_format_is_refused_with_the_version_to_install(artifact: Path) -> None:
     later = {"format": 3, "versions": {"ga_dspy": "9.1", "dspy": "5"}, "weights": [1]}
     change(artifact, "manifest.json", lambda manifest: manifest.update(later))
     refused(artifact, "format: Input should be 2")
@@ -443,7 +443,7 @@ def test_an_override_of_another_type_is_refused(artifact: Path, overrides: dict[
         load(artifact, retriever=search, **overrides)
 
 
-def test_a_retriever_must_be_given(artifact: Path) -> None:
+def test_a_retriever_is_required(artifact: Path) -> None:
     with pytest.raises(TypeError, match="retriever"):
         load(artifact)  # type: ignore[call-arg]
 

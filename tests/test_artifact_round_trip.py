@@ -1,4 +1,4 @@
-"""Artifacts: what is loaded says to an LM, byte for byte, what was compiled."""
+"""A loaded artifact sends an LM the same prompts, byte for byte, as the compiled program."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class AnswerWithYear(dspy.Signature):
     year: int = dspy.OutputField()
 
 
-def test_a_signature_of_one_s_own_is_passed_again_to_load_its_program(tmp_path: Path) -> None:
+def test_a_custom_signature_is_passed_again_to_load_its_program(tmp_path: Path) -> None:
     program = compiled(GraphAnchor(search, answer_with=AnswerWithYear))
     path = save(program, tmp_path / "a")
     loaded = load(path, retriever=search, answer_with=AnswerWithYear)

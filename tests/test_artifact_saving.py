@@ -1,4 +1,4 @@
-"""Saving artifacts: nothing secret, nothing half, nothing replaced unasked."""
+"""Saving an artifact writes no secret and no half file, and replaces nothing by default."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_key_that_names_a_secret_is_refused(tmp_path: Path, key: str) -> None:
     assert where == f"manifest.json.recipe.parameters.reflection[0].{key}"
 
 
-def test_a_secret_in_what_is_told_about_data_is_refused(tmp_path: Path) -> None:
+def test_a_secret_in_the_description_of_data_is_refused(tmp_path: Path) -> None:
     data = {"train": {"source": SECRETS["a database"]}}
     assert refused(tmp_path, VanillaRAG(search), "hunter2", data=data).startswith("manifest.json")
 
@@ -308,7 +308,7 @@ def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=str,
 )
-def test_what_is_said_about_a_program_is_json_by_name(
+def test_provenance_that_is_not_json_is_refused(
     tmp_path: Path, told: dict[str, Any], error: str
 ) -> None:
     with pytest.raises(ArtifactError, match=error):
@@ -316,7 +316,7 @@ def test_what_is_said_about_a_program_is_json_by_name(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_predictor_s_own_lm_is_kept_by_name_and_asked_for(
+def test_the_name_of_a_predictor_s_own_lm_is_saved_and_requested_on_loading(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     program = VanillaRAG(lambda query, k: [])

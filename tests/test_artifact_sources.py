@@ -1,4 +1,4 @@
-"""Where artifacts are loaded from, and how two of them are compared."""
+"""Sources of artifacts, and the comparison of two."""
 
 from __future__ import annotations
 

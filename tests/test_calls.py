@@ -1,4 +1,4 @@
-"""Calls: what is mended, asked for anew or failed by name; any module; threads and asyncio."""
+"""Calls: replies that are repaired, requested again or rejected; modules; threads and asyncio."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_good_reply_costs_one_call() -> None:
         '{"name": "f", "arguments": {"verdict": "answered", "cited": 1, "answer": "Montana"}}',
     ],
 )
-def test_a_reply_in_another_form_is_mended_without_another_call(raw: str) -> None:
+def test_a_reply_in_another_format_is_read_without_another_call(raw: str) -> None:
     reply, meter, _ = run(raw, required=("verdict", "answer"))
     assert (reply.verdict, reply.answer, meter.calls) == ("answered", "Montana", 1)
 
@@ -131,12 +131,12 @@ def test_only_required_fields_fail_a_reply(raw: str, verdict: str, cited: str) -
     assert meter.calls == 1
 
 
-def test_a_reply_without_the_required_field_is_asked_for_anew_once() -> None:
+def test_a_reply_without_the_required_field_is_requested_again_once() -> None:
     reply, meter, _ = run("verdict: answered\ncited: 1", GOOD, required=("answer",))
     assert (reply.answer, meter.calls, meter.usage["answer"].failed) == ("Montana", 1, 1)
 
 
-def test_prose_is_asked_for_anew_once() -> None:
+def test_a_reply_in_prose_is_requested_again_once() -> None:
     reply, meter, _ = run("I am not sure what you mean.", GOOD)
     assert (reply.answer, meter.calls, meter.usage["answer"].failed) == ("Montana", 1, 1)
 
@@ -196,7 +196,7 @@ def test_a_lone_surrogate_in_a_graph_line_costs_no_more_than_itself() -> None:
 # --- Cut off at the token limit
 
 
-def test_an_output_that_was_cut_off_in_its_answer_is_asked_for_anew_even_if_it_parses() -> None:
+def test_an_output_cut_off_in_its_answer_is_requested_again_even_if_it_parses() -> None:
     cut = "[[ ## verdict ## ]]\nanswered\n[[ ## cited ## ]]\n1\n[[ ## answer ## ]]\nMon"
     reply, meter, _ = run(CutOff(cut), GOOD, required=("answer",))
     assert (reply.answer, meter.calls, meter.usage["answer"].failed) == ("Montana", 1, 1)
@@ -227,7 +227,7 @@ def test_two_outputs_cut_off_are_a_named_failure() -> None:
         run(CutOff("[[ ## verdict ## ]]\nansw"), CutOff("[[ ## verdict ## ]]\nansw"))
 
 
-# --- What fails on the way
+# --- Errors of the endpoint
 
 
 def test_an_error_of_the_endpoint_is_not_a_bad_reply() -> None:
@@ -235,7 +235,7 @@ def test_an_error_of_the_endpoint_is_not_a_bad_reply() -> None:
         run(dspy.LMError("down"), GOOD)
 
 
-def test_the_meter_knows_whether_any_call_brought_a_reply() -> None:
+def test_the_meter_knows_whether_any_call_was_answered() -> None:
     meter, lm = Meter(), scripted_lm([dspy.LMError("down"), GOOD])
     with dspy.context(lm=lm, adapter=CHAT):
         with pytest.raises(dspy.LMError):
@@ -258,7 +258,7 @@ def test_additions_that_hold_nothing_do_not_fail_a_step(nothing: str) -> None:
     assert found.update.relations == ()
 
 
-# --- Any module in a predictor's place
+# --- Custom modules in place of a predictor
 
 
 class Twice(dspy.Module):
@@ -296,7 +296,7 @@ def reply_by_field(prompt: str) -> Reply:
 
 @pytest.mark.parametrize("make", [Twice, Loose])
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_module_of_several_calls_may_stand_for_a_predictor(make: Any, asynchronous: bool) -> None:
+def test_a_module_with_several_calls_can_replace_a_predictor(make: Any, asynchronous: bool) -> None:
     meter, lm = Meter(), scripted_lm(reply_by_field)
     talk = ask("answer", make(), INPUTS, meter, required=("answer",), optional=("cited",))
     with dspy.context(lm=lm, adapter=CHAT):
@@ -304,7 +304,7 @@ def test_a_module_of_several_calls_may_stand_for_a_predictor(make: Any, asynchro
     assert (reply.answer, reply.mood, reply.cited, meter.calls) == ("Montana", "calm", "", 2)
 
 
-def test_a_chain_of_thought_may_stand_for_a_predictor_and_its_reply_is_mended() -> None:
+def test_a_chain_of_thought_can_replace_a_predictor_and_its_reply_is_repaired() -> None:
     module = dspy.ChainOfThought(AnswerIt)
     raw = "reasoning: Because.\nverdict: answered\ncited: 1\nanswer: **Montana**"
     trace: list[Any] = []
@@ -324,13 +324,13 @@ def test_a_chain_of_thought_is_asked_for_graph_lines_and_traced_as_it_should_hav
     assert "Montana" in str(clean) and "Wyoming" not in str(clean)
 
 
-def test_outputs_beyond_ours_stay_in_the_reply() -> None:
+def test_additional_outputs_stay_in_the_reply() -> None:
     reply, _, prompts = run({**GOOD, "confidence": "0.5"}, module=dspy.Predict(More))
     assert reply.confidence == 0.5
     assert "graph" not in prompts[0]
 
 
-def test_a_text_will_do_for_additions() -> None:
+def test_additions_may_be_declared_as_text() -> None:
     signature = Read.with_updated_fields("additions", type_=str)
     found = read(READ, module=dspy.Predict(signature))
     assert [relation.tail for relation in found.update.relations] == ["Montana"]
@@ -401,7 +401,7 @@ def test_a_config_is_sent_with_every_call_and_further_attempts_are_still_fresh()
     assert sent[2] == {"temperature": 1.0, "max_tokens": 50, "rollout_id": 2}
 
 
-def test_a_config_is_kept_from_a_module_that_takes_none() -> None:
+def test_a_config_is_not_passed_to_a_module_that_takes_none() -> None:
     with dspy.context(lm=scripted_lm(reply_by_field), adapter=CHAT):
         meter = Meter()
         meter.config = {"temperature": 0.7}
@@ -435,7 +435,7 @@ async def turns_beside(work: Any) -> int:
     return turns
 
 
-def test_the_event_loop_goes_on_while_a_conversation_works() -> None:
+def test_a_running_conversation_does_not_block_the_event_loop() -> None:
     def talk() -> Generator[Search, Any, int]:
         total = 0
         for _ in range(3):

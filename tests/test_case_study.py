@@ -1,4 +1,4 @@
-"""The paper's case study (its Figure 12), replayed by a scripted LM over passages of our own."""
+"""The paper's case study (its Figure 12), replayed by a scripted LM over invented passages."""
 
 from __future__ import annotations
 

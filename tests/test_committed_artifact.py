@@ -1,4 +1,4 @@
-"""The artifacts in the repository: intact; the demo's has the same bytes when compiled again."""
+"""The artifacts in the repository are intact; compiling the demo again gives the same bytes."""
 
 from __future__ import annotations
 

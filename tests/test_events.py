@@ -1,4 +1,4 @@
-"""What a program tells while it works."""
+"""Progress events of a program."""
 
 from __future__ import annotations
 
@@ -75,10 +75,11 @@ def test_every_program_tells_its_answer(baseline: str, index: ga_dspy.Index, lm:
     assert sum(event.kind == "step" for event in told) == len(found.steps)
 
 
-def test_nothing_is_told_where_nobody_listens(
+def test_no_event_is_made_without_a_listener(
     program: ga_dspy.GraphAnchor, lm: dspy.LM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ga_dspy.programs.program.as_json", None)
+    monkeypatch.setattr("ga_dspy.programs.prediction.Step.message", property(None))
     with dspy.context(lm=lm):
         assert program(question=DEMO_QUESTION).answer
 

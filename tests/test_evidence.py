@@ -1,4 +1,4 @@
-"""What an answer rests on, quoted: whole sentences of the text that state it."""
+"""Evidence quotes whole sentences of passages."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_relation_whose_passages_are_not_at_hand_has_no_link() -> None:
     assert chain_links((built_by(Evidence(passage="gone", start=0, end=3)),), BY_ID) == ()
 
 
-def test_what_a_thing_is_described_as_is_quoted_from_where_that_is_said() -> None:
+def test_a_description_is_quoted_from_the_sentence_that_states_it() -> None:
     described = Relation(
         head="Alva Mill",
         relation="described as",

@@ -1,4 +1,4 @@
-"""The gap log has the questions whose evidence is missing, and no text of a passage."""
+"""The gap log has the questions without evidence, and no text of passages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GraphAnchor's loop: its rules, its settings, its prediction, with a scripted LM."""
+"""GraphAnchor's loop, rules, settings and prediction, with a scripted LM."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def test_only_new_passages_go_to_the_index_step_under_labels_that_stay() -> None
     assert "[1] Red Lodge\n" in prompts[2] and "[2] Carbon County\n" in prompts[2]
 
 
-def test_the_judge_sees_every_query_and_what_it_brought() -> None:
+def test_the_judge_sees_every_query_and_its_result() -> None:
     prompt = run([FIRST, SECOND]).prompts[1]
     assert f"1. {QUESTION} => [1] Red Lodge; 2 entities, 1 relations added\n" in prompt
     assert "2. Carbon County => [2]\n" in prompt
 
 
-def test_the_answer_step_is_not_told_the_candidate_which_small_lms_would_repeat() -> None:
+def test_the_answer_prompt_lacks_the_candidate_which_small_lms_would_repeat() -> None:
     prompt = run([FIRST, EXHAUSTED, ANSWER]).prompts[-1]
     assert "verdict" in prompt and "candidate ## ]]" not in prompt
 
@@ -140,7 +140,7 @@ def test_a_query_that_brings_nothing_new_is_reformulated_from_the_graph_once() -
     assert prediction.steps[1].passage_ids == ("carbon",)
 
 
-def test_the_search_ends_where_nothing_new_is_to_be_had() -> None:
+def test_the_search_ends_when_nothing_new_is_found() -> None:
     prediction = run([read(SEAT, "insufficient", "x"), ANSWER], lambda query, k: [LODGE])
     assert prediction.steps[-1].rule == "nothing new was found: the search ends"
     assert prediction.calls == 2
@@ -174,7 +174,7 @@ def test_after_a_read_step_that_fails_its_passages_are_read_in_the_next_round() 
     assert (prediction.answer, prediction.supported) == ("Montana", "chained")
 
 
-def test_a_truncated_graph_is_asked_for_anew() -> None:
+def test_a_truncated_graph_is_requested_again() -> None:
     cut = CutOff("[[ ## additions ## ]]\nRelations:\n1. Red Lodge -> is the seat of -> Carb")
     prediction = run([cut, FIRST, SECOND])
     assert (prediction.calls, prediction.usage["read"].failed) == (2, 1)
@@ -387,7 +387,7 @@ def test_the_answer_can_be_streamed_as_it_is_written() -> None:
     assert parts[-1].answer == "Montana"
 
 
-def test_a_question_whose_premise_is_refuted_is_told_so() -> None:
+def test_the_answer_corrects_a_refuted_premise() -> None:
     lee = Passage(id="lee", title="Harper Lee", text="Harper Lee wrote a novel. She never married.")
     refuted = {
         "verdict": "premise refuted",

@@ -1,4 +1,4 @@
-"""An ablation differs from the full program in what its name says alone, prompt by prompt."""
+"""Prompts of an ablation differ from the full program's only in what the ablation removes."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_ablations_search_the_same_queries_where_the_lm_says_the_same() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_no_instruction_speaks_of_what_its_predictor_is_not_given(method: Method) -> None:
+def test_no_instruction_mentions_an_input_that_its_predictor_lacks(method: Method) -> None:
     for settings in ({}, {"as_published": True}):
         for name, predictor in method.make(search, **settings).named_predictors():
             signature = predictor.signature

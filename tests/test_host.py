@@ -1,4 +1,4 @@
-"""DSPy's and MLflow's own tools see a program as they see any other module."""
+"""DSPy's and MLflow's tools work with a program as with any module."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Spy(BaseCallback):
         self.adapters.add(type(instance).__name__)
 
 
-def test_a_callback_sees_each_search_and_the_adapter_by_its_own_name() -> None:
+def test_a_callback_sees_each_search_and_the_adapter_by_name() -> None:
     spy = Spy()
     ask(GraphAnchor(search, k=3), callbacks=[spy])
     assert spy.searches == [{"query": QUESTION, "k": 3}]
@@ -189,7 +189,7 @@ def test_autolog_shows_a_search_as_a_retriever_span_with_its_documents(autologge
         assert parsers == {"PlainAdapter.format", "PlainAdapter.parse"}
 
 
-# --- Votes
+# --- Majority votes
 
 
 def test_a_majority_of_predictions_is_decided_by_their_answers() -> None:
@@ -430,7 +430,7 @@ def test_the_reward_is_a_metric_of_whole_programs() -> None:
     assert grounding.reward({}, ask(program)) == 1.0
 
 
-def test_a_reward_for_what_reads_nothing_is_refused() -> None:
+def test_a_reward_for_a_reply_without_additions_is_refused() -> None:
     with pytest.raises(InputError, match="a reward for answer given question; expected the addit"):
         grounding.reward({"question": "?"}, dspy.Prediction(answer="!"))
 

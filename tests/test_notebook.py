@@ -1,4 +1,4 @@
-"""How values show themselves in notebooks and at a prompt."""
+"""The display of values in notebooks and at a prompt."""
 
 from __future__ import annotations
 

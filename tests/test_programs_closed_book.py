@@ -1,4 +1,4 @@
-"""Closed book: one call, no search, nothing supported."""
+"""Closed book: one call, no search, no supported answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second look at choices and yes-or-no answers: `compare_facts=True`."""
+"""`compare_facts=True`: choices and yes-or-no answers are checked in a second call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeepNote's loop: a note, a query from its gaps, an update that is kept only if it is better."""
+"""DeepNote's loop: a note, a query for its gaps, an update that is kept only if it is better."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ def test_a_note_that_comes_back_unchanged_is_no_better_and_not_compared() -> Non
     assert run.steps[1].rule == "the updated note is no better: the note stays"
 
 
-def test_a_note_is_never_given_up_for_an_empty_one() -> None:
+def test_a_note_is_never_replaced_by_an_empty_one() -> None:
     run = Run([note(BORN), ask("river in Porto"), note("None"), NEW, ask(""), GUESS])
     assert run.prediction.notes == BORN
     assert shown(run.prompts[3], "new_notes") == "(empty)"
     assert not any(re.search(r"\]\]\n(None|null)\b", prompt) for prompt in run.prompts)
 
 
-def test_the_gaps_are_asked_for_with_the_note_and_what_each_query_brought() -> None:
+def test_the_prompt_for_gaps_has_the_note_and_the_result_of_each_query() -> None:
     run = Run([note(BORN), ask("river in Porto"), note(WORSE), OLD, ask(""), GUESS])
     assert shown(run.prompts[1], "notes") == BORN
     assert shown(run.prompts[4], "tried") == (

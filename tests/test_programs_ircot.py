@@ -1,4 +1,4 @@
-"""IRCoT's loop: one thought a round, searched with, until a thought holds the answer."""
+"""IRCoT's loop: one thought per round, which is the next query, until one states the answer."""
 
 from __future__ import annotations
 
@@ -100,9 +100,7 @@ def test_the_search_ends_where_a_thought_holds_the_answer() -> None:
         ("So the answer is: None.", ""),
     ],
 )
-def test_a_conclusion_ends_the_search_in_whichever_words_it_is_drawn(
-    text: str, candidate: str
-) -> None:
+def test_a_conclusion_in_any_wording_ends_the_search(text: str, candidate: str) -> None:
     run = Run([thought(text), ANSWER])
     assert [(s.judgement, s.candidate) for s in run.steps] == [("sufficient", candidate)]
     assert run.prediction.calls == 2

@@ -63,7 +63,7 @@ def test_the_question_is_searched_first_then_with_each_answer_behind_it() -> Non
     assert [step.next_query for step in run.steps] == [*run.queries[1:], ""]
 
 
-def test_each_round_reads_its_own_passages_alone_old_ones_under_their_old_labels() -> None:
+def test_each_round_reads_only_its_own_passages_under_their_first_labels() -> None:
     run = Run([FIRST, SECOND, THIRD])
     assert [labels(prompt) for prompt in run.prompts] == [
         ["[1] Ines Marlow", "[2] Douro"],
@@ -125,7 +125,7 @@ def test_a_round_that_fails_keeps_the_answer_of_the_round_before() -> None:
     assert run.prediction.calls == 1
 
 
-def test_a_first_round_that_fails_is_answered_anew_from_what_was_read() -> None:
+def test_a_failed_first_round_is_followed_by_an_answer_from_its_passages() -> None:
     run = Run([*["{"] * 4, answer("Tavira", "1")])
     assert run.steps[0].failure and run.prediction.answer == "Tavira"
     assert labels(run.prompts[-1]) == ["[1] Ines Marlow", "[2] Douro"]

@@ -1,4 +1,4 @@
-"""Search-R1's loop: think and search in turns, in one transcript that only grows."""
+"""Search-R1's loop: think and search in turns, in one growing transcript."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_transcript_keeps_its_beginning_byte_for_byte() -> None:
     assert prompts[2].startswith(until)
 
 
-def test_each_turn_is_told_how_many_searches_are_left() -> None:
+def test_each_turn_sees_how_many_searches_are_left() -> None:
     run = Run([WHERE, WHICH, DONE], max_steps=3)
     assert [shown(prompt, "searches_left") for prompt in run.prompts] == ["3", "2", "1"]
 

@@ -208,7 +208,7 @@ def as_published(retriever: Any) -> GraphAnchor:
         (GraphAnchor, {"read", "answer"}),
     ],
 )
-def test_costs_are_told_by_the_names_of_the_predictors(
+def test_costs_are_reported_by_predictor(
     program: Callable[[Any], MultiHopProgram], names: set[str]
 ) -> None:
     made = program(two)
@@ -222,7 +222,7 @@ def test_an_attempt_that_was_unusable_is_counted_too() -> None:
 
 
 @pytest.mark.parametrize("program", EVERY)
-def test_a_question_asked_again_costs_what_it_cost_and_is_told_as_cached(
+def test_a_repeated_question_has_the_same_cost_and_counts_as_cached(
     program: type[MultiHopProgram], tmp_path: Path
 ) -> None:
     dspy.configure_cache(
@@ -269,7 +269,7 @@ def test_the_search_ends_where_the_budget_allows_no_further_round(
     assert bound.answer
 
 
-def test_the_last_round_is_not_said_to_end_for_want_of_tokens() -> None:
+def test_the_last_round_is_not_reported_as_ended_by_the_token_budget() -> None:
     lm = scripted_lm(lambda prompt: {**fill(prompt), "next_query": "Tavira river"})
     found = ask(GraphAnchor(index(), max_steps=1, token_budget=2200), lm=lm)
     assert ENDED not in found.steps[-1].rule

@@ -1,4 +1,4 @@
-"""Replies on record as an LM: what is repeated, what is not, and demos made of them."""
+"""An LM that replays recorded replies, and demos made from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the LM is asked: prompts under every adapter, typed graph output, words for nothing."""
+"""Prompts under every adapter, typed graph outputs, and replies that mean nothing."""
 
 from __future__ import annotations
 
