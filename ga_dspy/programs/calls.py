@@ -316,14 +316,14 @@ def ask(
         except dspy.LMError as error:
             if is_shortened or not too_long(error):
                 raise
-            if cap and counts_reply(error):
+            if cap and counts_reply(error):  # the tokens reserved for the reply are too many
                 cap = {}
                 continue
             is_shortened = True
             budget = int(meter.sent_tokens * room_left(error, meter.sent_tokens))
             arguments = shorten(arguments, budget, meter.sent_tokens, estimate_tokens)
             continue
-        except _UNREADABLE as error:
+        except _UNREADABLE as error:  # the adapter cannot parse it: other formats are tried
             signature = getattr(error, "signature", None) or own
             values = replies.read_reply(signature, meter.reply, required) if signature else None
             reply = meter.reply or str(error)
@@ -344,12 +344,12 @@ def ask(
         if meter.has_thoughts and not meter.reply.rpartition("<think")[0]:
             cause = f"{cause}: it has thoughts and no answer"
         meter.reject()
-        if cap and meter.truncated and meter.has_thoughts:
+        if cap and meter.truncated and meter.has_thoughts:  # the thoughts used up the cap
             cap = {}
             continue
         cost = 2 if meter.truncated else 1
         rollout += cost
-        if not (meter.cached and request.takes_config):
+        if not (meter.cached and request.takes_config):  # else the next rollout is a new call
             attempts += cost
     raise StepFailed(step, cause, reply)
 
