@@ -161,7 +161,7 @@ def register(program: ProgramClass) -> ProgramClass:
     """
     name = program.__name__
     if PROGRAMS.setdefault(name, program) is not program:
-        raise InputError(f"a program named {name!r} is known already", remedy="rename the class")
+        raise InputError(f"the name {name!r} is already registered", remedy="rename the class")
     return program
 
 

@@ -295,7 +295,7 @@ def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert register(Variant) is Variant
     assert register(Variant) is Variant
     impostor = type("GraphAnchor", (Variant,), {})
-    with pytest.raises(InputError, match="'GraphAnchor' is known already"):
+    with pytest.raises(InputError, match="'GraphAnchor' is already registered"):
         register(impostor)
 
 

@@ -56,8 +56,7 @@ class Program(Protocol):
     count: TokenCounter
 
     def answer_inputs(self, state: State) -> dict[str, str]:
-        """Return the answer step's inputs besides question, passages and candidate."""
-        ...
+        """Return the inputs of the answer step other than question, passages and candidate."""
 
 
 @dataclass
