@@ -347,7 +347,7 @@ def rendered(program: MultiHopProgram) -> dict[tuple[str, str], list[dict[str, A
 # --- Loading
 
 _REGISTRY = "ga_dspy.optimize.mlflow_store"
-"""The module that downloads artifacts from MLflow; imported only to load from there."""
+"""The module that downloads artifacts from MLflow; imported only for such a source."""
 
 
 class ArtifactInfo(NamedTuple):
