@@ -30,19 +30,19 @@ TELLING: Final = _WORDS["TELLING"]
 """Words that distinguish names, so that a match may not skip them."""
 
 FRONT: Final = _WORDS["FRONT"]
-"""Words that change the name behind them: "New Mexico" is not Mexico."""
+"""Words that change the meaning of the name after them: "New Mexico" is not Mexico."""
 
 HEADS: Final = _WORDS["HEADS"]
 """Words that end names of things other than people; only people have middle names."""
 
 PREFIXES: Final = _WORDS["PREFIXES"]
-"""Prefixes that reverse the meaning of the word behind their hyphen: "anti-war"."""
+"""Prefixes that reverse the meaning of the word after their hyphen: "anti-war"."""
 
 BEFORE_NUMBERS: Final = _WORDS["BEFORE_NUMBERS"]
-"""Words before a number or date that may be missing."""
+"""Words before a number or date that a mention may omit."""
 
 COMPANY_FORMS: Final = _WORDS["COMPANY_FORMS"]
-"""Words at the end of an organisation's name that may be missing."""
+"""Words at the end of an organisation's name that a mention may omit."""
 
 NEVER_LAST: Final = _WORDS["NEVER_LAST"]
 """Abbreviations that never end a sentence."""
@@ -51,30 +51,31 @@ SELDOM_LAST: Final = _WORDS["SELDOM_LAST"]
 """Abbreviations that end a sentence only before a word that begins sentences."""
 
 BEGINS: Final = _WORDS["BEGINS"]
-"""Words that begin sentences, besides the stopwords."""
+"""Words that begin sentences, in addition to the stopwords."""
 
 PARTICLES: Final = _WORDS["PARTICLES"]
-"""Korean particles behind a noun."""
+"""Korean particles, which follow a noun."""
 
 HEBREW: Final = _WORDS["HEBREW"]
 ARABIC: Final = _WORDS["ARABIC"]
-"""Prefixes that are written as one word with a noun."""
+"""Prefixes that are written as one word with their noun."""
 
 MONTHS_ABROAD: Final = {
     name: number for names in TABLES["months"] for number, name in enumerate(names.split(), 1)
 }
-"""The numbers of months by their folded names in other languages than English."""
+"""The numbers of months by their folded names in languages other than English."""
 
 # --- Equivalent words
 
 
 def _partners(sets: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return for each word the others of its sets."""
-    found: dict[str, frozenset[str]] = defaultdict(frozenset)
-    for one in sets:
-        for word in one.split():
-            found[word] |= frozenset(one.split()) - {word}
-    return dict(found)
+    """Map each word to the other words of its sets."""
+    partners: dict[str, frozenset[str]] = defaultdict(frozenset)
+    for text in sets:
+        words = frozenset(text.split())
+        for word in text.split():
+            partners[word] |= words - {word}
+    return dict(partners)
 
 
 FORMS: Final = _partners(TABLES["forms"])
@@ -86,14 +87,20 @@ NICKNAMES: Final = _partners(TABLES["nicknames"])
 STATES: Final[dict[str, str]] = TABLES["states"]
 """US states by their postal codes."""
 
-ROLE_VERBS: Final = {
-    role: frozenset(" ".join(v for v, names in TABLES["roles"] if role in names.split()).split())
-    for role in " ".join(names for _, names in TABLES["roles"]).split()
-}
-"""Words that give somebody a role: "starring X" makes X an actor."""
+
+def _verbs_by_role() -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = defaultdict(frozenset)
+    for verbs, roles in TABLES["roles"]:
+        for role in roles.split():
+            found[role] |= frozenset(verbs.split())
+    return dict(found)
+
+
+ROLE_VERBS: Final = _verbs_by_role()
+"""Words that imply a role, by role: "starring X" makes X an actor."""
 
 VERBS: Final = frozenset[str]().union(*ROLE_VERBS.values())
-"""Words that give any role."""
+"""Words that imply any role."""
 
 # --- Countries and well-known names
 
@@ -105,33 +112,33 @@ class OtherNames(NamedTuple):
     adjectives: tuple[str, ...] = ()
 
 
-_DEMONYMS: Final = {land: tuple(them.split(", ")) for land, them in TABLES["demonyms"].items()}
-_WELL_KNOWN: Final = {name: them.split(", ") for name, them in TABLES["well_known"].items()}
+_DEMONYMS: Final = {name: tuple(row.split(", ")) for name, row in TABLES["demonyms"].items()}
+_WELL_KNOWN: Final = {name: row.split(", ") for name, row in TABLES["well_known"].items()}
 
 COUNTRIES: Final = frozenset(_DEMONYMS)
 """Countries, in lower case."""
 
-COUNTRY_OF: Final = {word: land for land, them in _DEMONYMS.items() for word in them}
-"""The country of an adjective."""
+COUNTRY_OF: Final = {word: country for country, words in _DEMONYMS.items() for word in words}
+"""Countries by their adjectives."""
 
 ADJECTIVES: Final = COUNTRY_OF.keys() | {f"{word}s" for word in COUNTRY_OF}
-"""Adjectives made of countries, with their plurals."""
+"""National adjectives, with their plurals."""
 
 IMPERSONAL: Final = TELLING | HEADS | COMPANY_FORMS | ADJECTIVES
-"""Words that are in no person's name."""
+"""Words that do not occur in a person's name."""
 
 COUNTRY_FORMS: Final = _partners(
-    f"{land} {word} {word}s" for word, land in COUNTRY_OF.items() if " " not in land + word
+    f"{name} {word} {word}s" for word, name in COUNTRY_OF.items() if " " not in name + word
 )
 """Other one-word forms of a country or its adjective."""
 
-FULL_NAMES: Final[dict[str, str]] = {n: full for full, them in _WELL_KNOWN.items() for n in them}
-"""Well-known short and other names, with the main name."""
+FULL_NAMES: Final = {name: full for full, names in _WELL_KNOWN.items() for name in names}
+"""Main names by well-known short and other names."""
 
 
 def _other_names() -> dict[str, OtherNames]:
     found: dict[str, OtherNames] = {}
-    for full in dict.fromkeys((*(land for land in _DEMONYMS if " " in land), *_WELL_KNOWN)):
+    for full in dict.fromkeys((*(name for name in _DEMONYMS if " " in name), *_WELL_KNOWN)):
         nouns, adjectives = (full, *_WELL_KNOWN.get(full, ())), _DEMONYMS.get(full, ())
         for name in nouns:
             found[name] = OtherNames(tuple(n for n in nouns if n != name), adjectives)

@@ -1,6 +1,6 @@
-"""Mentions: where a text mentions a phrase, and whether it supports one.
+"""Mentions: where a text mentions a phrase, and whether it supports the phrase.
 
-A phrase is searched as it is, then in other wordings, each a list of terms to find. A name may be
+A phrase is searched for verbatim, then in other wordings, each a list of terms. A name may be
 shorter than in the passage, abbreviated or inflected, but none of its words may be replaced: that
 would be another name.
 """
@@ -42,33 +42,32 @@ MAX_MENTIONS = 20
 
 
 class Mention(NamedTuple):
-    """The place of a phrase: characters `start` to `end` (exclusive)."""
+    """The span of a phrase in a text: characters `start` to `end` (exclusive)."""
 
     start: int
     end: int
 
 
 Span = tuple[int, int]
-"""A range of terms, the end exclusive."""
+"""A range of terms, with an exclusive end."""
 
 _NEUTRAL: Final = frozenset("international national royal annual memorial".split())
-"""Words of an organisation's or event's name that may be missing."""
+"""Words inside an organisation's or event's name that the phrase may lack."""
 
 _LINKS: Final = ARTICLES | {"in", "at", "of", "on", "for"}
 _UNTIL: Final = frozenset(("to", "until", "till", "through", "and"))
 _OF: Final = frozenset(
     "university senate government parliament president king queen emperor army navy".split()
 )
-"""Words before a name with "of", or behind it without: "Oxford University"."""
+"""Words before a name with "of", or after it without: "Oxford University"."""
 
 BEFORE_OR_BEHIND: Final = frozenset(("lake", "river", "county", "mount"))
-"""Words before or behind a name: "Lake Orda", "Orda Lake"."""
+"""Words before or after a name: "Lake Orda", "Orda Lake"."""
 
 _HONORIFICS: Final = frozenset("mr mrs ms miss sir dr dame lord lady".split())
 _OPENS, _CLOSES = (' "', " “", " (", " '", " ‘", " ["), ('"', "”", ")", "'", "’", "]")
 _MIDDLE, _ASIDE, _COORDINATE = 2, 3, 7
-"""The maximum number of skipped terms: middle names, an aside, a coordinated part."""
-
+"""How many terms a match may skip at most: middle names, an aside, a coordinated part."""
 
 _NEGATION: Final = frozenset("not never neither nor without cannot no".split())
 _REFUSAL: Final = re.compile(r"(?:refus|declin|reject|den[iy]|fail)\w*")
@@ -77,7 +76,7 @@ _NEGATION_REACH: Final = 6
 
 
 class _Sought(NamedTuple):
-    """A term to find: any of the keys, behind a gap no wider than `gap`."""
+    """A term to find: any of `keys`, after a gap no wider than `gap`; optional if `may_lack`."""
 
     keys: frozenset[Key]
     text: str
@@ -99,9 +98,9 @@ class _Wording(NamedTuple):
     Attributes:
         phrase: The phrase.
         sought: The terms to find, in order.
-        whole: Whether the name may not continue behind the match: "Lockheed" without its legal
-            form is not in "Lockheed Martin".
-        skips: How often the match may skip something.
+        whole: Whether the match must not be followed by another part of a name: "Lockheed"
+            without its legal form is not in "Lockheed Martin".
+        skips: How many times the match may skip terms.
     """
 
     phrase: _Phrase
@@ -111,7 +110,7 @@ class _Wording(NamedTuple):
 
 
 class _Phrase:
-    """A phrase and its wordings, independent of any text."""
+    """A phrase and those of its wordings that do not depend on a text."""
 
     def __init__(self, phrase: str) -> None:
         found = terms(phrase)
@@ -122,12 +121,12 @@ class _Phrase:
 
     @cached_property
     def is_personal(self) -> bool:
-        """Return whether it may be the name of a person, judged by its words."""
+        """Return whether its words could be a person's name."""
         return 2 <= len(self.terms) <= 5 and _is_personal(self.terms)
 
     @cached_property
     def others(self) -> list[_Wording]:
-        """Return the other wordings, the likeliest first."""
+        """Return the other wordings, the most likely first."""
         found = [self.terms, *self._shorter()]
         wordings = [_Wording(self, _seek(each), len(each) < len(self.terms)) for each in found]
         wordings += chain.from_iterable(map(self._with_other_names, found))
@@ -140,6 +139,7 @@ class _Phrase:
         return wordings
 
     def _shorter(self) -> Iterator[list[Term]]:
+        """Yield the terms without an honorific, legal form or weekday, or in another order."""
         first, last = fold(self.terms[0].text).strip("."), fold(self.terms[-1].text)
         if len(self.terms) > 2 and first in _HONORIFICS:
             yield self.terms[1:]
@@ -175,31 +175,30 @@ class _Phrase:
                 names = lexicon.OTHER_NAMES.get(" ".join(plain[i:j]), lexicon.OtherNames())
                 is_alone = not any(each.proper for each in (*found[:i], *found[j:]))
                 for name in (*names.nouns, *(names.adjectives if is_alone else ())):
-                    put = [*found[:i], *_terms_of(name, term), *found[j:]]
-                    yield _Wording(self, _seek(put), name in names.adjectives)
+                    replaced = [*found[:i], *_terms_of(name, term), *found[j:]]
+                    yield _Wording(self, _seek(replaced), name in names.adjectives)
 
 
 def _is_personal(found: Sequence[Term]) -> bool:
+    """Return whether terms could be a person's name; initials count as part of one."""
     named = [term for term in found if "." not in term.text]
-    return all(term.gap == NEAR for term in found[1:]) and all(
-        term.is_word
-        and term.proper
-        and term.text.isalpha()
-        and (len(term.text) < 3 or not term.text.isupper() or all(t.text.isupper() for t in named))
-        and fold(term.text) not in lexicon.IMPERSONAL
-        for term in named
-    )
+    is_upper = all(term.text.isupper() for term in named)
+    for term in named:
+        is_acronym = len(term.text) > 2 and term.text.isupper() and not is_upper
+        is_name = term.is_word and term.proper and term.text.isalpha() and not is_acronym
+        if not is_name or fold(term.text) in lexicon.IMPERSONAL:
+            return False
+    return all(term.gap == NEAR for term in found[1:])
 
 
 def _letters(text: str) -> str:
     return "".join(c for c in fold(text) if c.isalnum())
 
 
-def _terms_of(name: str, place: Term) -> list[Term]:
-    """Return the terms of a well-known name, in capitals if it is short, in a term's place."""
-    written = name.upper() if len(name) < 4 else name.title()
-    first, *rest = terms(written)
-    return [first._replace(gap=place.gap), *rest]
+def _terms_of(name: str, replaced: Term) -> list[Term]:
+    """Return the terms of a well-known name, in capitals if it is short, with the gap of a term."""
+    first, *rest = terms(name.upper() if len(name) < 4 else name.title())
+    return [first._replace(gap=replaced.gap), *rest]
 
 
 def _initials(given: Sequence[Term]) -> Term:
@@ -208,6 +207,7 @@ def _initials(given: Sequence[Term]) -> Term:
 
 
 def _seek(found: Sequence[Term], *, exact: bool = False) -> tuple[_Sought, ...]:
+    """Return what to find for each term; `exact` excludes its other forms."""
     many = len(found) > 2
     sought = []
     for i, term in enumerate(found):
@@ -236,7 +236,7 @@ def _phrase(phrase: str) -> _Phrase:
 
 
 class _Text:
-    """The terms of a text, indexed by meaning."""
+    """The terms of a text, indexed by key."""
 
     def __init__(self, text: str) -> None:
         self.text, self.terms = text, terms(text)
@@ -254,8 +254,7 @@ class _Text:
                 self.where[word].append(start)
 
     def _is_camel(self, i: int) -> bool:
-        one, other = self.terms[i - 1].text, self.terms[i].text
-        return one[-1].islower() and other[0].isupper()
+        return self.terms[i - 1].text[-1].islower() and self.terms[i].text[0].isupper()
 
     @cached_property
     def has_case(self) -> bool:
@@ -265,8 +264,9 @@ class _Text:
     def _similar(self) -> dict[str, list[str]]:
         """Return the words of the text by their first three letters."""
         found: dict[str, list[str]] = defaultdict(list)
-        for word in (key for key in self.where if isinstance(key, str)):
-            found[word[:3]].append(word)
+        for key in self.where:
+            if isinstance(key, str):
+                found[key[:3]].append(key)
         return found
 
     @cached_property
@@ -277,7 +277,7 @@ class _Text:
 
     @cached_property
     def inflects(self) -> bool:
-        """Return whether its language seems to inflect names: Slavic, Finnish, Hungarian."""
+        """Return whether its language seems to inflect names, as Finnish or Polish does."""
         english = sum(len(self.where.get(word, ())) for word in ("the", "of", "and", "is", "was"))
         return not english and not self.text.isascii() and self.has_case
 
@@ -299,10 +299,10 @@ class _Text:
             return other.text[0].isupper() and other.text[1:2].islower() and len(other.text) > 2
         return not one.is_word or (len(one.text) > 2 and len(other.text) > 2)
 
-    # --- One wording, everywhere
+    # --- Matching one wording
 
     def find(self, wording: _Wording) -> list[Span]:
-        """Return at most `MAX_MENTIONS` places of a wording, without overlap."""
+        """Return at most `MAX_MENTIONS` matches of a wording, without overlap."""
         sought, spans, free = wording.sought, list[Span](), 0
         many = len(sought) > 1
         for start in self._starts(sought[0], lenient=wording.skips > 0 and many):
@@ -321,7 +321,7 @@ class _Text:
         return sorted(self.places(first.keys))
 
     def _end(self, wording: _Wording, k: int, at: int, skips: int, *, free: bool = False) -> int:
-        """Return the end of a match of the terms from the k-th on; 0 if there is none."""
+        """Return the end of a match of the terms from the k-th on, at term `at`; 0 if none."""
         if k == len(wording.sought):
             return at if self.is_cut(at, many=k > 1) else 0
         if at == self.size:
@@ -333,12 +333,13 @@ class _Text:
                     return end
         if k and each.may_lack and (end := self._end(wording, k + 1, at, skips)):
             return end
-        for after, is_free in self._passed_over(wording, k, at) if k and skips else ():
+        for after, is_free in self._skipped(wording, k, at) if k and skips else ():
             if end := self._end(wording, k, after, skips - 1, free=is_free):
                 return end
         return 0
 
     def _steps(self, each: _Sought, at: int, *, lenient: bool) -> Iterator[int]:
+        """Yield the ends of the matches of one term that begin at term `at`."""
         term = self.terms[at]
         if any(key in each.keys for key in term.keys):
             yield at + 1
@@ -350,18 +351,18 @@ class _Text:
             if "".join(fold(t.text[0]) for t in names if t.proper and t.is_word) == letters:
                 yield at + len(letters)
 
-    def _passed_over(self, wording: _Wording, k: int, at: int) -> Iterator[tuple[int, bool]]:
-        """Yield the ends of what may be skipped here, and whether it was an aside."""
+    def _skipped(self, wording: _Wording, k: int, at: int) -> Iterator[tuple[int, bool]]:
+        """Yield the ends of what a match may skip at term `at`, and whether it is an aside."""
         term, (before, each) = self.terms[at], wording.sought[k - 1 : k + 1]
         if term.gap < BORDER:
-            yield from ((i, False) for i in self._behind_small_words(wording, k, at))
-        yield from ((i, True) for i in self._behind_aside(at) if each.is_name)
+            yield from ((i, False) for i in self._after_small_words(wording, k, at))
+        yield from ((i, True) for i in self._after_aside(at) if each.is_name)
         if term.gap == NEAR and each.is_name:
-            ends = [*self._behind_middle(at, wording.phrase)] if before.is_name else []
-            ends += self._behind_coordinate(at, wording.phrase)
+            ends = [*self._after_middle_names(at, wording.phrase)] if before.is_name else []
+            ends += self._after_coordinate(at, wording.phrase)
             yield from ((i, False) for i in ends)
 
-    def _behind_small_words(self, wording: _Wording, k: int, at: int) -> Iterator[int]:
+    def _after_small_words(self, wording: _Wording, k: int, at: int) -> Iterator[int]:
         """Skip articles and possessives; "in" between names; "to" between numbers."""
         word, named, sought = fold(self.terms[at].text), wording.phrase.terms, wording.sought
         if word in ARTICLES or self.terms[at].text == "s":
@@ -374,8 +375,8 @@ class _Text:
         if word in _UNTIL and sought[k].is_value and sought[k - 1].is_value:
             yield at + 1
 
-    def _behind_aside(self, at: int) -> Iterator[int]:
-        """Skip quotes, brackets, and a maiden name behind "née"."""
+    def _after_aside(self, at: int) -> Iterator[int]:
+        """Skip quotes, brackets, and a maiden name after "née"."""
         following = range(at + 1, min(at + 1 + _ASIDE, self.size))
         if self.text.endswith(_OPENS, 0, self.terms[at].start):
             closed = (i for i in following if self.text.startswith(_CLOSES, self.terms[i - 1].end))
@@ -383,7 +384,7 @@ class _Text:
         maiden = (i for i in range(at, min(at + 5, self.size)) if self._says(i, "nee", "born"))
         yield from (i + 1 for i in islice(maiden, 1))
 
-    def _behind_middle(self, at: int, phrase: _Phrase) -> Iterator[int]:
+    def _after_middle_names(self, at: int, phrase: _Phrase) -> Iterator[int]:
         """Skip middle names, initials, a rank ("Queen dowager Ann"), "International"."""
         for i in range(at, min(at + _MIDDLE, self.size - 1)):
             term = self.terms[i]
@@ -396,8 +397,8 @@ class _Text:
             if self.terms[i + 1].proper:
                 yield i + 1
 
-    def _behind_coordinate(self, at: int, phrase: _Phrase) -> Iterator[int]:
-        """Skip to behind "and": "Award for Play and Song"; "Ann and Bob Fox"."""
+    def _after_coordinate(self, at: int, phrase: _Phrase) -> Iterator[int]:
+        """Skip a coordinated part, to after "and": "Award for Play and Song"; "Ann and Bob Fox"."""
         if phrase.is_personal and self._says(at, "and") and at + 2 < self.size:
             yield at + 2
         if len(phrase.terms) > 2:
@@ -411,7 +412,7 @@ class _Text:
         return fold(self.terms[i].text) in words
 
     def _fits(self, wording: _Wording, start: int, end: int) -> bool:
-        """Return whether a match is not part of a longer name, and capitalised like a name."""
+        """Return whether a match is not part of a longer name, and is capitalised like a name."""
         first = self.terms[start]
         word = fold(first.text)
         if start and first.gap == NEAR and not first.joint:
@@ -436,30 +437,31 @@ class _Text:
         return len(words) > 1 or self._has_capital(words[0].text, start, end)
 
     def _has_capital(self, name: str, start: int, end: int) -> bool:
-        there = self.text[self.terms[start].start : self.terms[end - 1].end]
+        matched = self.text[self.terms[start].start : self.terms[end - 1].end]
         if not name[0].isupper() or not self.has_case:
             return True
-        if there[0].islower():
+        if matched[0].islower():
             return fold(name) in lexicon.ROLE_VERBS
         if name.isupper() and 1 < len(name) < 9:
-            return there.upper() == there
-        opens = start == 0 or self.terms[start].gap == WALL
-        goes_on = any(t.gap < WALL and not t.proper for t in self.terms[end : end + 1])
-        return not (opens and goes_on and fold(name) in STOPWORDS)
+            return matched.upper() == matched
+        is_opening = start == 0 or self.terms[start].gap == WALL
+        is_followed = any(t.gap < WALL and not t.proper for t in self.terms[end : end + 1])
+        return not (is_opening and is_followed and fold(name) in STOPWORDS)
 
     def spans(self, phrase: _Phrase) -> list[Span]:
-        """Return the mentions of a phrase as it is, else of the first wording that matches."""
+        """Return the mentions of a phrase verbatim, else in the first wording that matches."""
         found = self.find(phrase.strict)
         if found or not phrase.terms:
             return found
-        wordings = chain(phrase.others, self.derived(phrase))
-        tries = map(self.find, wordings)
-        return next(filter(None, tries), None) or self.described(phrase)
+        for wording in chain(phrase.others, self.derived(phrase)):
+            if found := self.find(wording):
+                return found
+        return self.described(phrase)
 
     # --- Wordings that depend on the text
 
     def derived(self, phrase: _Phrase) -> Iterator[_Wording]:
-        """Yield wordings from the text: an acronym's words, words joined or split, a typo."""
+        """Yield wordings in the text's own words: spelled-out acronyms, compounds, typos."""
         sought = _seek(phrase.terms)
         yield from self._acronyms(phrase)
         yield from self._spaced(phrase, sought)
@@ -471,12 +473,12 @@ class _Text:
                 yield _Wording(phrase, tuple(near))
 
     def _slips(self, each: _Sought) -> list[str]:
-        """Return words of the text that are one typo away from a long word that it lacks."""
+        """Return the words of the text that differ from a long word by one typo."""
         word = fold(each.text)
         return [o for o in self._similar[word[:3]] if word.isalpha() and is_slip(word, o)]
 
     def _inflected(self, each: _Sought) -> list[str]:
-        """Return words of the text with the stem of a word, in an inflected language."""
+        """Return the words of the text with the stem of a word, in an inflected language."""
         word = fold(each.text)
         script = "Ѐ" <= word[:1] <= "ԯ" or "Ͱ" <= word[:1] <= "Ͽ"
         if len(word) < 4 or not (script or self.inflects):
@@ -486,6 +488,7 @@ class _Text:
         return [o for o in self._similar[word[:3]] if o.startswith(stem) and len(o) <= longest]
 
     def _spaced(self, phrase: _Phrase, sought: tuple[_Sought, ...]) -> Iterator[_Wording]:
+        """Yield wordings with two words written as one, or one word written as two."""
         for k, each in enumerate(sought):
             if k and not each.may_lack:
                 pair = fold(sought[k - 1].text + each.text)
@@ -516,7 +519,7 @@ class _Text:
             yield _Wording(phrase, (_Sought(frozenset((letters,)), letters.upper(), NEAR),))
 
     def _spelled(self, letters: str) -> Span | None:
-        """Return a run of capitalised words with these initials."""
+        """Return the first run of capitalised words with these initials."""
         for start in (i for i, term in enumerate(self.terms) if term.text[0].isupper()):
             k = 0
             for at in range(start, self.size):
@@ -535,8 +538,8 @@ class _Text:
     def described(self, phrase: _Phrase) -> list[Span]:
         """Find the content words of a description close together, in any order.
 
-        The last word of a name is enough if the text has the full name elsewhere: "Lyons' death"
-        is the death of Joseph Lyons.
+        The last word of a person's name suffices if the text has the full name elsewhere: "Lyons'
+        death" mentions the death of Joseph Lyons.
         """
         content = self._content(phrase)
         common = sum(each.text[0].islower() and len(each.text) > 2 for each in content)
@@ -555,13 +558,11 @@ class _Text:
         for i, k in sorted(hits):
             window[k] = i
             first = min(window.values())
-            if (
-                len(window) == len(content)
-                and i - first < reach
-                and self.sentence[first] == self.sentence[i]
-                and all(j in at or self.terms[j].is_word for j in range(first, i))
-                and (not is_compound or self._is_possessive(first, i))
-            ):
+            is_near = i - first < reach and self.sentence[first] == self.sentence[i]
+            if len(window) < len(content) or not is_near:
+                continue
+            is_plain = all(j in at or self.terms[j].is_word for j in range(first, i))
+            if is_plain and (not is_compound or self._is_possessive(first, i)):
                 return [(first, i + 1)]
         return []
 
@@ -571,7 +572,7 @@ class _Text:
         return not between.isdisjoint(("of", "s")) and between <= {"of", "s", *ARTICLES}
 
     def _content(self, phrase: _Phrase) -> list[_Sought]:
-        """Return the content words; of a person named in full elsewhere, the last word."""
+        """Return the content words; only the surname of a person whom the text names in full."""
         content: list[_Sought] = []
         for is_name, run in groupby(phrase.terms, lambda t: t.proper and t.is_word):
             name = list(run)
@@ -586,7 +587,7 @@ class _Text:
     def in_names(self) -> set[int]:
         """Return the terms of the title and the capitalised terms inside sentences.
 
-        "Never" and "No" are not negations there: "Never Let Me Go", "No Country for Old Men".
+        "Never" and "No" do not negate in a name: "Never Let Me Go", "No Country for Old Men".
         """
         title, newline, _ = self.text.partition("\n")
         named = _phrase(title.partition(" (")[0])
@@ -596,7 +597,7 @@ class _Text:
         return inside.union(*(range(*span) for span in spans))
 
     def is_denied(self, i: int) -> bool:
-        """Return whether a negation is a few words before a term, in its clause."""
+        """Return whether a negation precedes a term by a few words, in the same clause."""
         for j in range(i - 1, max(-1, i - 1 - _NEGATION_REACH), -1):
             if j in self.in_names and self.has_case:
                 continue
@@ -610,24 +611,24 @@ class _Text:
         return False
 
     def gives_role(self, role: str, about: str) -> bool:
-        """Return whether the text gives a role in other words to `about`, or to anybody."""
+        """Return whether the text gives `about`, or anybody if empty, a role in other words."""
         verbs = lexicon.ROLE_VERBS.get(role, frozenset())
         if verbs and about:
             return any(self._verb_of(*span) in verbs for span in self.spans(_phrase(about)))
         return any(not self.is_denied(i) for i in self.places(verbs))
 
     def _verb_of(self, start: int, end: int) -> str:
-        """Return the role verb of a name: the last before it, else the first behind it."""
-        here = [i for i, each in enumerate(self.sentence) if each == self.sentence[start]]
-        before, behind = (i for i in reversed(here) if i < start), range(end, end + 8)
-        for i in (*before, *(i for i in here if i in behind)):
+        """Return the role verb of a name: the last before it, else the first after it."""
+        numbers, own = self.sentence, self.sentence[start]
+        before, after = range(start - 1, -1, -1), range(end, min(end + 8, self.size))
+        for i in (i for i in (*before, *after) if numbers[i] == own):
             word = fold(self.terms[i].text)
             if word in lexicon.VERBS:
                 return "" if self.is_denied(i) else word
         return ""
 
     def akin(self, each: _Sought) -> set[Key]:
-        """Return the keys of a term, and all forms of them in the text."""
+        """Return the keys of a term and all their forms in the text."""
         words = (key for key in each.keys if isinstance(key, str))
         forms = (o for word in words for o in self._similar[word[:3]] if _same_word(o, word))
         return {*each.keys, *forms}
@@ -638,10 +639,10 @@ SLIP_SIMILARITY: Final = 0.87
 
 
 def is_slip(one: str, other: str) -> bool:
-    """Return whether two long words, one of `SLIP_LENGTH` letters, differ by a typo inside them.
+    """Return whether two words differ by one typo inside; one has `SLIP_LENGTH` letters or more.
 
-    Endings distinguish words and names ("Princes", "Princess"), and so do beginnings ("Bangalore",
-    "Mangalore"). A wrong letter needs a longer word than an extra or a missing one.
+    A different first or last letter makes another word: "Bangalore", "Mangalore"; "Princes",
+    "Princess". A substituted letter needs a longer word than an added or missing one.
 
     >>> is_slip("ouagadougou", "ouagadugou"), is_slip("bangalore", "mangalore")
     (True, False)
@@ -666,16 +667,15 @@ def _same_word(one: str, other: str) -> bool:
     if one == other:
         return True
     shared = commonprefix([one, other])
-    shortest = 4 if shared in (one, other) else 5
+    if len(shared) < (4 if shared in (one, other) else 5):
+        return False
     tails = one[len(shared) :], other[len(shared) :]
-    doubled = [tail.removeprefix(shared[-1:]) for tail in tails]
-    return len(shared) >= shortest and any(
-        all(_ENDING.fullmatch(tail) for tail in each) for each in (tails, doubled)
-    )
+    undoubled = [tail.removeprefix(shared[-1:]) for tail in tails]
+    return all(map(_ENDING.fullmatch, tails)) or all(map(_ENDING.fullmatch, undoubled))
 
 
 _LONG: Final = 20_000
-"""Longer texts are cached only a few at a time, to bound memory."""
+"""Only a few longer texts are cached at a time, to bound memory."""
 _cached_text, _cached_long_text = lru_cache(maxsize=256)(_Text), lru_cache(maxsize=4)(_Text)
 
 
@@ -686,16 +686,16 @@ def _read(text: str) -> _Text:
 def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
     """Return every mention of a phrase in a text, in the first wording that matches.
 
-    1. The same words in the same order, but for case, accents and punctuation, without a leading
-       article.
+    1. The same words in the same order, whatever their case, accents and punctuation, and without
+       a leading article.
     2. The same meaning in another wording. Numbers and dates are compared by value ("1.2 million",
        "1,200,000"; a date contains its year); names may be shortened ("William Gladstone" for
        "William Ewart Gladstone"), abbreviated, inflected, or contain one typo; an adjective
        mentions its country; a description ("her father's church") matches if all its content words
        are close together ("the church of her father").
 
-    No mention crosses the end of a sentence, a line or a bracket, none is part of a longer name
-    of another thing ("Mexico" in "New Mexico"), and a name of one word must be capitalised.
+    A mention does not cross the end of a sentence, a line or a bracket, and is not part of a longer
+    name ("Mexico" in "New Mexico"). A name of one word must be capitalised.
 
     >>> mentions("the red lodge", "Red Lodge is a city.")
     (Mention(start=0, end=9),)
@@ -705,21 +705,21 @@ def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
     sought = _phrase(phrase)
     if not sought.terms or not text:
         return ()
-    there = _read(text)
-    spans = there.spans(sought)
-    return tuple(Mention(there.terms[a].start, there.terms[b - 1].end) for a, b in spans)
+    read = _read(text)
+    spans = read.spans(sought)
+    return tuple(Mention(read.terms[a].start, read.terms[b - 1].end) for a, b in spans)
 
 
 def supports_phrase(phrase: str, text: str, about: str = "") -> bool:
     """Return whether a text has all names, numbers and dates of a phrase, and most of its words.
 
-    A word that the text only denies ("was not a singer") does not count. A role counts if the
+    A word that the text only negates ("was not a singer") does not count. A role counts if the
     text states it in other words: "starring X" makes X an actor.
 
     Args:
         phrase: The claim.
         text: The text that should support it.
-        about: The subject of the claim; a role in other words must be next to this name.
+        about: The subject of the claim; the text must give a role in other words to this name.
 
     >>> supports_phrase("sang in church", "After singing in church as a child, she left.")
     True
@@ -731,7 +731,7 @@ def supports_phrase(phrase: str, text: str, about: str = "") -> bool:
     sought = _phrase(phrase)
     if not sought.terms or not text:
         return False
-    there = _read(text)
+    read = _read(text)
     needed = (each for each in _seek(sought.terms) if not each.may_lack)
     content = [e for e in needed if fold(e.text) not in FUNCTION_WORDS or e.text.isupper()]
     if not content:
@@ -741,15 +741,14 @@ def supports_phrase(phrase: str, text: str, about: str = "") -> bool:
     for k, each in enumerate(content):
         word = fold(each.text)
         by_form = (each.text[0].islower() or k == 0) and not (about and word in lexicon.ROLE_VERBS)
-        forms = there.akin(each) if by_form else each.keys
-        places = there.places(forms)
-        is_there = any(denies or not there.is_denied(i) for i in places)
-        if not is_there:
-            by_name = each.is_name and not places and bool(mentions(each.text, text))
-            is_there = by_name or there.gives_role(word, about)
-        opens = k == 0 and each.text[0].isupper() and word not in lexicon.ADJECTIVES
-        must = each.is_name or each.is_value or word in _NEGATION
-        if must and not is_there and not opens and word != "one":
+        positions = read.places(read.akin(each) if by_form else each.keys)
+        is_stated = any(denies or not read.is_denied(i) for i in positions)
+        if not is_stated:
+            by_name = each.is_name and not positions and bool(mentions(each.text, text))
+            is_stated = by_name or read.gives_role(word, about)
+        is_opening = k == 0 and each.text[0].isupper() and word not in lexicon.ADJECTIVES
+        is_required = each.is_name or each.is_value or word in _NEGATION
+        if is_required and not is_stated and not is_opening and word != "one":
             return False
-        supported += is_there
+        supported += is_stated
     return 2 * supported > len(content)

@@ -1,8 +1,7 @@
-"""The parts of a text: sentences, words, numbers and dates.
+"""Tokenization: the sentences, words, numbers and dates of a text.
 
-A term is the unit of comparison: a folded word, or a number or date by its value, so that "1.2
-million" equals "1,200,000" and "20 Oct. 1926" equals "1926-10-20". Tables list words that can
-replace one another: abbreviations, nicknames, countries and their adjectives, roles and verbs.
+A term is the unit of comparison: a folded word, or a number or date by value. So "1.2 million"
+equals "1,200,000", and "20 Oct. 1926" equals "1926-10-20".
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ _T = TypeVar("_T")
 def cached_short(
     maxsize: int, max_length: int
 ) -> Callable[[Callable[[str], _T]], Callable[[str], _T]]:
-    """Cache a function of a text in an LRU cache, for texts of at most `max_length` characters.
+    """Cache a function of one text (LRU), except for texts of more than `max_length` characters.
 
-    Long texts, such as those of a model that repeats itself, would fill a plain cache.
+    Long texts, such as the output of a model that repeats itself, would fill a plain cache.
     """
 
     def decorate(function: Callable[[str], _T]) -> Callable[[str], _T]:
-        known = lru_cache(maxsize=maxsize)(function)
+        cached = lru_cache(maxsize=maxsize)(function)
 
         @wraps(function)
         def call(text: str) -> _T:
-            return known(text) if len(text) <= max_length else function(text)
+            return cached(text) if len(text) <= max_length else function(text)
 
         return call
 
@@ -43,7 +42,7 @@ def cached_short(
 
 ARTICLES: Final = frozenset(("the", "a", "an"))
 CONNECTORS: Final = frozenset("of the de la le van von du der and for in at on".split())
-"""Small words inside names."""
+"""Small words that occur inside names."""
 
 _MONTHS: Final = (
     "january february march april may june july august september october november december".split()
@@ -52,9 +51,9 @@ MONTHS: Final = frozenset(_MONTHS)
 MONTH_NUMBERS: Final = {
     name[:size]: i for i, name in enumerate(_MONTHS, 1) for size in (3, len(name))
 } | {"sept": 9, **lexicon.MONTHS_ABROAD}
-"""The number of a month by its folded name, in several languages."""
+"""Month numbers by folded name or abbreviation, in several languages."""
 MONTH_NAME: Final = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
-"""A pattern, in lower case."""
+"""A regex for any month name, in lower case."""
 FUNCTION_WORDS: Final = lexicon.FUNCTION_WORDS
 """Words of a phrase that a passage need not contain to support it."""
 
@@ -68,7 +67,7 @@ _ENDINGS: Final = [pair.split() for pair in lexicon.TABLES["endings"]]
 
 @lru_cache(maxsize=8192)
 def other_forms(word: str, *, numbers: bool = False) -> frozenset[str]:
-    """Return other forms of a folded word with the same meaning: abbreviations, other spellings.
+    """Return the other forms of a folded word: abbreviations, irregular forms, other spellings.
 
     Args:
         word: The word.
@@ -84,9 +83,9 @@ def other_forms(word: str, *, numbers: bool = False) -> frozenset[str]:
         forms |= _other_scripts(word)
     elif len(word) > 4:
         stem = word.removesuffix("s")
-        for one, other in (*_ENDINGS, *((b, a) for a, b in _ENDINGS)):
-            if stem.endswith(one):
-                forms.add(stem.removesuffix(one) + other + word[len(stem) :])
+        for ending, other in (*_ENDINGS, *((b, a) for a, b in _ENDINGS)):
+            if stem.endswith(ending):
+                forms.add(stem.removesuffix(ending) + other + word[len(stem) :])
     if numbers:
         forms |= {form for each in tuple(forms) for form in _plurals(each)}
     return frozenset(forms - {word})
@@ -125,7 +124,7 @@ _LETTERS: Final = str.maketrans(lexicon.TABLES["letters"])
 
 
 def fold(text: str) -> str:
-    """Remove case, accents and compatibility forms, and write letters as English does.
+    """Remove case, accents and compatibility forms, and write special letters in English.
 
     >>> fold("Čapek’s Ünique"), fold("Tromsø, Straße")
     ('capek’s unique', 'tromso, strasse')
@@ -137,10 +136,10 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFC", "".join(bare))
 
 
-# --- Words and sentences with their places
+# --- Words and sentences, with their positions
 
 _UNSPACED: Final[str] = lexicon.TABLES["unspaced"]
-"""Chinese, Japanese, Thai, Lao, Burmese and Khmer have no spaces between words."""
+"""The scripts without spaces between words: Chinese, Japanese, Thai, Lao, Burmese and Khmer."""
 _MARKS: Final[str] = lexicon.TABLES["marks"]
 UNSPACED: Final = re.compile(rf"[{_UNSPACED}]")
 _SIGN: Final = rf"[{_UNSPACED}][{_MARKS}]*"
@@ -191,7 +190,7 @@ _LAST_WORD: Final = re.compile(r"[^\W_]+(?:\.[^\W_]+)*\Z")
 def sentences(text: str) -> tuple[tuple[int, int], ...]:
     """Return the sentences of a text as character spans; a line break ends a sentence too.
 
-    Initials and abbreviations do not, unless a word follows that often begins sentences.
+    A point after initials or an abbreviation ends one only if a typical opening word follows.
 
     >>> text = "He met J. K. Rowling of Acme Inc. in Paris. She left."
     >>> [text[a:b] for a, b in sentences(text)]
@@ -224,27 +223,27 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
     return True
 
 
-# --- Terms: words, numbers and dates by their meaning
+# --- Terms: words, numbers and dates by value
 
 Key = str | tuple[str, float, str] | tuple[int, int, int]
-"""A folded word, initials with a point too; ("n" or "o", value, unit) of a number or ordinal;
-(year, month, day), 0 for an unstated part."""
+"""The value of a term: a folded word (initials also end with a point); a number or ordinal as
+("n" or "o", value, unit); a date as (year, month, day), where 0 is unstated."""
 
 NEAR, APART, BORDER, WALL = range(4)
-"""The separation of two terms: none; a comma, colon or dash; a bracket or semicolon; the end of a
-sentence or line. A match of a name crosses no separation that the name itself does not have."""
+"""The gap between two terms: none; a comma, colon or dash; a bracket or semicolon; the end of a
+sentence or line. A match of a name crosses no gap that is wider than the name's own."""
 
 
 class Term(NamedTuple):
-    """The unit of comparison of a text.
+    """A word, number or date of a text.
 
     Attributes:
-        text: As written.
-        start: Its first character.
-        end: The character behind its last.
-        keys: Its meanings, the main one first: the date of a day is also a date of its year.
-        gap: Its separation from the previous term: NEAR, APART, BORDER or WALL.
-        joint: Whether there is no character between it and the previous term.
+        text: The term as written.
+        start: The position of its first character.
+        end: The position after its last character.
+        keys: Its values, the main one first: a day is also a date in its year.
+        gap: The gap before it: NEAR, APART, BORDER or WALL.
+        joint: Whether it follows the previous term without any character between them.
     """
 
     text: str
@@ -274,16 +273,9 @@ _ONES: Final = (
     "fifteen sixteen seventeen eighteen nineteen"
 ).split()
 _TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-NUMBER_WORDS: Final = {
-    **{word: i for i, word in enumerate(_ONES)},
-    **{word: 10 * i for i, word in enumerate(_TENS, 2)},
-    **{
-        f"{tens} {one}": 10 * i + j
-        for i, tens in enumerate(_TENS, 2)
-        for j, one in enumerate(_ONES[1:10], 1)
-    },
-}
-"""Number words up to ninety nine."""
+_PAIRS: Final = [f"{tens} {ones}".removesuffix(" zero") for tens in _TENS for ones in _ONES[:10]]
+NUMBER_WORDS: Final = {word: value for value, word in enumerate([*_ONES, *_PAIRS])}
+"""The values of number words from "zero" to "ninety nine"."""
 
 _IRREGULAR: Final[dict[str, int]] = lexicon.TABLES["ordinals"]
 ORDINAL_WORDS: Final = _IRREGULAR | {
@@ -325,14 +317,14 @@ _NUMBER: Final = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?:\.\d{3})+")
-"""As many languages write them: "9.200"."""
+"""A number with points between thousands, as many languages write it: "9.200"."""
 _NEGATIVE: Final = re.compile(r"(?:\A|[\s(\[:,;])[$£€]?[-−]\Z|\bminus \Z")
 _DIVIDES: Final = re.compile(r"[,:—―]|\s–")
 _BREAKS: Final = re.compile(r"[()\[\]{};|<>\n!?]")
 
 
 def terms(text: str) -> list[Term]:
-    """Return the terms of a text, in order; "DeToth" is two words.
+    """Return the terms of a text, in order; "DeToth" is two terms.
 
     >>> [term.keys[0] for term in terms("DeToth earned $1.2 million by 20 October 1926")]
     ['de', 'toth', 'earned', ('n', 1200000.0, '$'), 'by', (1926, 10, 20)]
@@ -354,49 +346,48 @@ def terms(text: str) -> list[Term]:
 
 
 def _century(year: str, short: str) -> tuple[Key, ...]:
-    """Return the year of the two digits in "1914-18"."""
+    """Return the key of the second year in "1914-18"."""
     if len(year) == 4 and len(short) == 2 and (year + short).isdecimal() and short > year[2:]:
         return (("n", float(year[:2] + short), ""),)
     return ()
 
 
 def _gap(text: str, end: int, start: int) -> int:
-    """Return the separation of two terms, of which one ends and the next starts here."""
+    """Return the gap between a term that ends at `end` and the next, which starts at `start`."""
     between, before = text[end:start], text[max(end - 3, 0) : end]
     if between in ("", "-"):
         return NEAR
-    if _BREAKS.search(between) or (
-        between == "." and len(before) == 3 and before.islower() and text[start].isupper()
-    ):
-        return WALL if between == "." or "\n" in between else BORDER
+    is_stop = between == "." and len(before) == 3 and before.islower() and text[start].isupper()
+    if is_stop or _BREAKS.search(between):
+        return WALL if is_stop or "\n" in between else BORDER
     return APART if _DIVIDES.search(between) else NEAR
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int, tuple[Key, ...]]]:
-    """Yield start, end and keys of each word, number and date in figures."""
-    place = 0
+    """Yield start, end and keys of each word, number and numeric date."""
+    end = 0
     for piece in _PIECE.finditer(text):
-        if piece.start() < place:
+        if piece.start() < end:
             continue
-        start, place = piece.span()
+        start, end = piece.span()
         written = piece[0]
         word = fold(written) if written != "&" else "and"
         is_number = piece.lastgroup == "number" or word in NUMBER_WORDS
         if piece.lastgroup == "initials":
             letters = "".join(c for c in word if c.isalnum())
-            yield start, place, (letters, f"{letters}.")
+            yield start, end, (letters, f"{letters}.")
         elif is_number and (date := _DATE.match(text, start)):
-            place = date.end()
-            yield start, place, _in_figures(date)
+            end = date.end()
+            yield start, end, _numeric_date_keys(date)
         elif is_number and (number := _NUMBER.match(text, start)):
-            place = number.end()
-            yield start, place, _number_keys(text, number)
+            end = number.end()
+            yield start, end, _number_keys(text, number)
         elif word in ORDINAL_WORDS:
-            yield start, place, (("o", float(ORDINAL_WORDS[word]), ""), word)
+            yield start, end, (("o", float(ORDINAL_WORDS[word]), ""), word)
         elif written[1:].islower():
-            yield start, place, (word,) if written.isascii() else _spellings(written, word)
+            yield start, end, (word,) if written.isascii() else _spellings(written, word)
         elif _ROMAN.fullmatch(written):
-            yield start, place, (("n", float(roman_value(written)), ""), word)
+            yield start, end, (("n", float(roman_value(written)), ""), word)
         else:
             yield from _camel_parts(written, word, start)
 
@@ -405,20 +396,20 @@ _UMLAUTS: Final = str.maketrans(lexicon.TABLES["umlauts"])
 
 
 def _spellings(written: str, word: str) -> tuple[str, ...]:
-    """Return a folded word, and how it is spelled without umlauts: "Schoen" for "Schön"."""
+    """Return a folded word and its spelling without umlauts: "Schön" is also "schoen"."""
     return tuple(dict.fromkeys((word, fold(written.lower().translate(_UMLAUTS)))))
 
 
 def _camel_parts(written: str, word: str, start: int) -> Iterator[tuple[int, int, tuple[Key, ...]]]:
-    """Split a word where a capital follows a small letter: "DeToth"."""
+    """Split a word at each capital that follows a small letter: "DeToth"."""
     if written.isupper() or len(written) == 1:
         is_short = len(word) < 4 and written.isupper() and written not in ("A", "I")
         initials = (f"{word}.",) if is_short else ()
         yield start, start + len(written), (word, *initials)
         return
     cuts = [i for i, (a, b) in enumerate(pairwise(written), 1) if a.islower() and b.isupper()]
-    for one, other in pairwise([0, *cuts, len(written)]):
-        yield start + one, start + other, (fold(written[one:other]),)
+    for first, last in pairwise([0, *cuts, len(written)]):
+        yield start + first, start + last, (fold(written[first:last]),)
 
 
 def roman_value(numeral: str) -> int:
@@ -427,11 +418,12 @@ def roman_value(numeral: str) -> int:
     return sum(-a if a < b else a for a, b in zip(digits, [*digits[1:], 0], strict=True))
 
 
-def _in_figures(date: re.Match[str]) -> tuple[Key, ...]:
+def _numeric_date_keys(date: re.Match[str]) -> tuple[Key, ...]:
+    """Return the keys of a numeric date; "3/5/1950" is 3 May and 5 March."""
     if date["of"]:
         one, other, year = int(date["one"]), int(date["other"]), int(date["of"])
-        ways = [(year, m, d) for d, m in ((one, other), (other, one)) if m <= 12]
-        return tuple(dict.fromkeys(key for way in ways for key in _date_keys(*way)))
+        dates = [(year, m, d) for d, m in ((one, other), (other, one)) if m <= 12]
+        return tuple(dict.fromkeys(key for each in dates for key in _date_keys(*each)))
     parts = (date["year"] or date["y"], date["month"] or date["m"], date["day"] or date["d"])
     return _date_keys(*(int(part or 0) for part in parts))
 
@@ -474,8 +466,8 @@ def _unit(number: re.Match[str]) -> str:
     return next((short for word, short in _CURRENCY_WORDS.items() if word in unit), "")
 
 
-# Dates are found in a string with a letter for each term: D for what may be a day, Y for a year,
-# M for a month, o for "of", - for a dash or "to", | for a border.
+# Dates are matched in a string with one letter per term: D for a possible day, Y for a year, M for
+# a month, o for "of", x for any other term; - for a dash or "to", | for a border.
 _WRITTEN_DATE: Final = re.compile(r"D(?:-D)?o?M(?!DY)(?:o?Y)?|MD(?:-D(?!o?M))?Y?|M(?:-M)?o?Y")
 _UNTIL: Final = frozenset(("to", "until", "till", "through"))
 
@@ -487,10 +479,10 @@ def _with_dates(found: list[Term], text: str) -> list[Term]:
     letters, at, end = "", list[int](), 0
     for i, term in enumerate(found):
         is_dashed = not {"-", "–", "—", "‒"}.isdisjoint(text[end : term.start])
-        own = "|" if term.gap >= BORDER else "-" if is_dashed and i else ""
-        own, end = own + _letter(term), term.end
-        letters += own
-        at += [i] * len(own)
+        separator = "-" if is_dashed and i else ""
+        added = ("|" if term.gap >= BORDER else separator) + _letter(term)
+        letters, end = letters + added, term.end
+        at += [i] * len(added)
     merged, done = list[Term](), 0
     for first, last, value in _dates(letters, [found[i] for i in at]):
         head, tail = found[at[first]], found[at[last]]
@@ -502,7 +494,7 @@ def _with_dates(found: list[Term], text: str) -> list[Term]:
 
 
 _IS_PROPER: Final[dict[str, bool]] = lexicon.TABLES["may_be_months"]
-"""Months that are other words or names too, by whether the month is capitalised."""
+"""Whether a month is capitalised, for the months that are other words or names too."""
 
 
 def _letter(term: Term) -> str:
@@ -510,7 +502,9 @@ def _letter(term: Term) -> str:
     if isinstance(key, str):
         if key in MONTH_NUMBERS and term.proper == _IS_PROPER.get(key, term.proper):
             return "M"
-        return "o" if key in ("of", "de", "del") else "-" if key in _UNTIL else "x"
+        if key in ("of", "de", "del"):
+            return "o"
+        return "-" if key in _UNTIL else "x"
     if term.text.isdigit() and len(term.text) == 4:
         return "Y"
     digits = term.text[:2].rstrip("stndrh")
@@ -521,17 +515,19 @@ def _dates(letters: str, found: list[Term]) -> list[tuple[int, int, tuple[int, i
     """Return first letter, last letter and value of each date; a range shares the year."""
     dates: list[tuple[int, int, tuple[int, int, int]]] = []
     for start, stop in (match.span() for match in _WRITTEN_DATE.finditer(letters)):
-        inside = range(start, stop)
-        days, months, years, dashes = ([i for i in inside if letters[i] == c] for c in "DMY-")
-        year = int(found[years[0]].text) if years else 0
-        numbers = [MONTH_NUMBERS[str(found[i].keys[0])] for i in months]
-        values = [(year, numbers[0], int(found[i].text[:2].rstrip("stndrh"))) for i in days]
-        values = values or [(year, month, 0) for month in numbers]
+        parts = list(zip(letters[start:stop], found[start:stop], strict=True))
+        year = next((int(term.text) for letter, term in parts if letter == "Y"), 0)
+        months = [MONTH_NUMBERS[str(term.keys[0])] for letter, term in parts if letter == "M"]
+        days = [int(term.text[:2].rstrip("stndrh")) for letter, term in parts if letter == "D"]
+        values = [(year, month, 0) for month in months]
+        if days:
+            values = [(year, months[0], day) for day in days]
         if year and dates and letters[dates[-1][1] + 1 : start] == "-":
             first, last, (_, month, day) = dates[-1]
             dates[-1] = dates[-1] if dates[-1][2][0] else (first, last, (year, month, day))
-        for dash in dashes:
-            dates.append((start, dash - 1, values[0]))
-            start = dash + 1
+        for i in range(start, stop):
+            if letters[i] == "-":
+                dates.append((start, i - 1, values[0]))
+                start = i + 1
         dates.append((start, stop - 1, values[-1]))
     return dates

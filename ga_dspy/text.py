@@ -1,10 +1,10 @@
-"""Text: token counts, normal forms of names, and the names in a text.
+"""Text: token counts, normalization, escaping, and the names in a text.
 
 Re-exports `ga_dspy.terms` (words, sentences) and `ga_dspy.mentions` (mentions of a phrase).
 
-There are three normal forms. `fold` removes case and accents, `fold_words` also punctuation: for
-finding words in a text. `normalise` also removes articles and possessives, and joins initials: for
-comparing names. The official scores have their own form, `ga_dspy.eval.normalise`.
+There are three normal forms. To find words in a text, `fold` removes case and accents, and
+`fold_words` also punctuation. To compare names, `normalise` also removes articles and possessives,
+and joins initials. The datasets' official scores use `ga_dspy.eval.normalise` instead.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ TokenCounter = Callable[[str], int]
 _PIECE = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]|_|\n")
 _LETTERS_PER_TOKEN = 9
 _SCALE = 1.06
-"""Scales to cl100k_base: a test keeps the mean over Wikipedia paragraphs within 5 %."""
+"""Fits the estimate to cl100k_base: a test keeps the mean over Wikipedia paragraphs within 5 %."""
 
 
 @cached_short(maxsize=2048, max_length=4000)
 def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text, the same on every machine and without a download.
+    """Estimate the tokens of a text, without a tokenizer to download.
 
-    Words count once (long ones twice or more), digits by threes, each sign once. Pass a counter
-    of your own where a budget must be exact for one model.
+    A word counts once (a long one more often), and so do up to three digits and any other
+    character. If a budget must be exact for one model, pass your own counter.
 
     >>> estimate_tokens("Red Lodge is the county seat of Carbon County.")
     11
@@ -60,11 +60,7 @@ def estimate_tokens(text: str) -> int:
     return round(count * _SCALE)
 
 
-_OPENING_WORDS: Final = (STOPWORDS - lexicon.NAMES_TOO) | MONTHS | lexicon.NUMBERS_AND_TIMES
-"""Words that begin sentences but are not names by themselves."""
-
-
-# --- Untrusted text on a terminal, in XML, in a table
+# --- Escaping untrusted text for a terminal, XML, Markdown or a spreadsheet
 
 _HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff"
@@ -88,10 +84,10 @@ _ACTIVE: Final = re.compile(
 
 
 def inert(text: str) -> str:
-    r"""Break whatever a page, front end or terminal would render as an image, link or element.
+    r"""Break up whatever a page, front end or terminal would render as an image, link or element.
 
     A front end would fetch an image that a passage names, and leak the data in its address. A
-    visible space is inserted to prevent that.
+    visible space in the markup prevents that.
 
     >>> print(inert("![x](http://evil/?q=1) <img> \x1b[2J"))
     ! [x] (http:// evil/?q=1) < img> \x1b[2J
@@ -100,7 +96,7 @@ def inert(text: str) -> str:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    r"""Return JSON for a terminal: the characters that `visible` escapes are JSON escapes.
+    r"""Return JSON for a terminal, with the characters that `visible` escapes as JSON escapes.
 
     >>> print(json_text({"a": "é\u202e\x9b"}))
     {"a": "é\u202e\u009b"}
@@ -115,7 +111,7 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 def csv_cell(text: str) -> str:
-    """Prefix a text that a spreadsheet would read as a formula with a quote.
+    """Prefix a text with a quote if a spreadsheet would evaluate it as a formula.
 
     >>> csv_cell("=1+1"), csv_cell("-5"), csv_cell("Red Lodge")
     ("'=1+1", '-5', 'Red Lodge')
@@ -137,10 +133,10 @@ _ARTICLE: Final = re.compile(r"\A(?:the|an?)\s+(?=.)", re.IGNORECASE)
 
 @cached_short(maxsize=16384, max_length=200)
 def normalise(name: str) -> str:
-    """Return the form in which two spellings of one name are equal.
+    """Return the normal form of a name, which is equal for different spellings.
 
-    Case, accents, punctuation, a leading article and a possessive are removed; initials are
-    joined. A name of punctuation alone is kept.
+    It removes case, accents, punctuation, a leading article and possessives, and joins initials. A
+    name that consists of punctuation is kept.
 
     >>> normalise("The Beyoncé’s"), normalise("U. S."), normalise("J.K. Rowling")
     ('beyonce', 'us', 'jk rowling')
@@ -153,11 +149,11 @@ def normalise(name: str) -> str:
     return _ARTICLE.sub("", text) or " ".join(name.casefold().split())
 
 
-# --- Words and their places
+# --- Words and their positions
 
 
 def name_words(text: str) -> tuple[Word, ...]:
-    """Return the words of a text, split at underscores too, as in links and file names."""
+    """Return the words of a text, also split at underscores, as in links and file names."""
     return words(text.replace("_", " "))
 
 
@@ -206,6 +202,8 @@ def longest_matches(
 
 # --- Names found by spelling alone: title aliases, first subjects, capitalised runs
 
+_OPENING_WORDS: Final = (STOPWORDS - lexicon.NAMES_TOO) | MONTHS | lexicon.NUMBERS_AND_TIMES
+"""Words that begin sentences but are not names by themselves."""
 _SUBJECT: Final = re.compile(
     r"^(?P<subject>[^.,;:(\n]{2,80}?)\s*(?:\(|,|\b(?:is|was|are|were|refers|has|had)\b)"
 )
@@ -213,11 +211,11 @@ _JOINT: Final = re.compile(r"(?:\s+|[-'’]|\s*&\s*)\Z")
 
 
 def aliases(title: str, text: str) -> frozenset[str]:
-    """Return the names, folded, under which other texts may mention a passage.
+    """Return the folded names under which other texts may mention a passage.
 
-    The title without its parentheses, also without what follows its comma, each without its
-    article, and the subject of the first sentence if it is capitalised. Single common words and
-    names of more than ten words are not included.
+    They are the title without parentheses, with and without the part after its comma, each with and
+    without its article; and the subject of the first sentence if it is capitalised. Single common
+    words and names of more than ten words are excluded.
 
     >>> sorted(aliases("The Mercury (band), London", "Mercury Rising is a band."))
     ['mercury', 'mercury london', 'mercury rising', 'the mercury', 'the mercury london']
@@ -239,7 +237,7 @@ def _is_usable(folded: str) -> bool:
 
 
 def proper_names(text: str) -> frozenset[str]:
-    """Return the folded runs of capitalised words in a text: people, places, works.
+    """Return the folded runs of capitalised words in a text, such as people, places and works.
 
     >>> sorted(proper_names("In 1904 the Duke of York met H. G. Wells near the Thames."))
     ['duke of york', 'h g wells', 'thames']
@@ -254,20 +252,17 @@ def proper_names(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _capitalised_runs(text: str) -> Iterator[list[str]]:
-    """Yield runs of capitalised words and numbers, folded, with the small words inside them."""
-    run: list[str] = []
-    end = 0
+def _capitalised_runs(text: str) -> list[list[str]]:
+    """Return the folded runs of capitalised words and numbers, with the connectors inside them."""
+    runs, end = list[list[str]]([[]]), 0
     for word in name_words(text):
-        gap, end = text[end : word.start], word.end
-        initial = bool(run) and len(run[-1]) <= 2 and re.fullmatch(r"\.\s*", gap)
-        if run and not (initial or _JOINT.match(gap)):
-            yield run
+        run, gap, end = runs[-1], text[end : word.start], word.end
+        is_initial = bool(run) and len(run[-1]) <= 2 and re.fullmatch(r"\.\s*", gap)
+        if not (is_initial or _JOINT.match(gap)):
             run = []
+            runs.append(run)
         if word.proper or (run and word.text in CONNECTORS and not run[-1].isdigit()):
             run.append(word.folded)
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
+        else:
+            runs.append([])
+    return list(filter(None, runs))
