@@ -1,10 +1,10 @@
-"""Grounding: which parts of a draft do the passages support? Pure functions, no LM.
+"""Grounding: keep the parts of a draft that the passages support, without an LM.
 
 An entity enters the graph only if a passage mentions it, a relation only if one passage mentions
-both its ends; the spans are computed here. Placeholders ("unknown") and hedged guesses ("possibly
-a singer") never enter. An attribute that the entity's passages do not support is dropped. The
-cited passages are searched first; an item with a wrong citation that another passage supports is
-kept with the right one. If a passage states another name of an entity, it becomes an alias.
+both its ends; this module locates the spans. Placeholders ("unknown") and hedged guesses ("possibly
+a singer") never enter. An attribute that the entity's passages do not support is dropped. The cited
+passages are searched first; an item that only another passage supports is kept, and cites that
+passage. If a passage states another name of an entity, the name becomes an alias.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from itertools import chain, product
+from itertools import chain, islice, product
 from textwrap import dedent
 from typing import Any, Literal, NamedTuple
 
@@ -35,7 +35,7 @@ from ga_dspy.passage import Passage
 from ga_dspy.text import Mention, mentions, normalise, sentences, supports_phrase
 
 MAX_EVIDENCE = 3
-"""The maximum number of passages that an item quotes."""
+"""How many passages an item quotes at most."""
 
 ItemKind = Literal["entity", "relation", "attribute", "line"]
 Cause = Literal[
@@ -55,11 +55,11 @@ class Dropped(BaseModel):
 
     @property
     def is_unsupported(self) -> bool:
-        """Whether it is a fault of the proposal; else the schema or the maximum left it out."""
+        """Return whether the passages or the reply are at fault, not the schema or a maximum."""
         return self.cause not in ("outside the schema", "over the maximum")
 
     def __str__(self) -> str:
-        """Return one sentence, for a prompt or a person.
+        """Return one line for a prompt or a reader.
 
         >>> str(Dropped(kind="entity", item="Bob", cause="ungrounded", reason="not found in [1]"))
         'entity "Bob": not found in [1]'
@@ -80,20 +80,20 @@ def ground(
     known: Collection[str] = (),
     schema: Schema | None = None,
 ) -> Grounding:
-    """Keep what the passages support.
+    """Return the part of a draft that the passages support.
 
     Args:
-        draft: The proposal of a model, citing passages by label.
+        draft: The LM's proposal, which cites passages by label.
         passages: The passages read so far, by label.
         known: Names already shown in the graph. A qualifier, as in "Mercury (planet)", is kept if
             the name is one of them or a passage supports the qualifier; otherwise it is removed.
-            A mapping also tells the schema the type of each.
+            A mapping from names to types also gives the schema their types.
         schema: The types and relations to keep; None for all.
 
     Returns:
-        The grounded update, with evidence spans in `Passage.content`, and what was dropped.
-        The ends of a kept relation are entities of the update, and so are ends with a type or
-        attributes that a passage mentions.
+        The grounded update, with evidence spans in `Passage.content`, and the dropped items. The
+        update has an entity for each end of its relations, and for each end of a dropped relation
+        that has a type or attributes and that a passage mentions.
     """
     check = _Check(passages, known)
     if schema is not None:
@@ -105,20 +105,20 @@ def ground(
     listed, ends = nodes[: len(draft.entities)], nodes[len(draft.entities) :]
     entities = [*chain(*map(check.entity, listed), *map(check.described_end, ends))]
     relations = [relation for link in draft.relations if (relation := check.relation(link))]
-    known_in = {(e.name, each.passage) for e in entities for each in e.evidence}
+    recorded = {(e.name, each.passage) for e in entities for each in e.evidence}
     labels = {passage.id: label for label, passage in passages.items()}
     for relation in relations:
         stating = dict.fromkeys(evidence.passage for evidence in relation.evidence)
         for name in dict.fromkeys(relation.ends):
-            if missing := tuple(labels[id] for id in stating if (name, id) not in known_in):
-                known_in |= {(name, id) for id in stating}
+            if missing := tuple(labels[id] for id in stating if (name, id) not in recorded):
+                recorded |= {(name, id) for id in stating}
                 entities += check.records(DraftEntity(name=name, passages=missing))
     update = GraphUpdate(entities=tuple(entities), relations=tuple(relations))
     return Grounding(update, tuple(check.dropped))
 
 
 class _Check:
-    """Checks the items of a draft against the passages and collects what they do not support."""
+    """Checks the items of a draft against the passages, and collects those that it drops."""
 
     def __init__(self, passages: Mapping[int, Passage], known: Collection[str]) -> None:
         self.passages, self.known = passages, known
@@ -132,22 +132,22 @@ class _Check:
         self.dropped[Dropped(kind=kind, item=item, cause=cause, reason=reason)] = None
 
     def mentions(self, name: str, passage: Passage) -> tuple[Mention, ...]:
-        """Return mentions of a name as it is, else without its qualifier.
+        """Return the mentions of a name, else of the name without its qualifier.
 
-        A region behind a comma is a qualifier if the passage mentions it: "Tampa, Florida" is the
-        Tampa of a passage that mentions Florida.
+        A region after a comma is a qualifier if the passage mentions it: "Tampa, Florida" matches
+        "Tampa" in a passage that mentions Florida.
         """
         key = name, passage.id
         if key not in self.found:
             text, base = self.contents[passage.id], split_qualifier(name).base
-            found, titled = mentions(name, text), len(passage.title)
-            if base != name and all(each.start < titled for each in found):
-                # The qualifier may be in the title alone: the text has the name without it.
-                start = titled if found else 0
+            found, title_end = mentions(name, text), len(passage.title)
+            if base != name and all(each.start < title_end for each in found):
+                # The title may have the qualifier, and the text the name without it.
+                start = title_end if found else 0
                 found += tuple(each for each in mentions(base, text) if each.start >= start)
-            before, comma, behind = name.partition(", ")
-            if not found and comma and supports_phrase(behind, text):
-                found = mentions(before, text)
+            place, _, region = name.partition(", ")
+            if not found and region and supports_phrase(region, text):
+                found = mentions(place, text)
             self.found[key] = found
         return self.found[key]
 
@@ -169,7 +169,7 @@ class _Check:
         return ("a guess", "hedged") if is_hedged(part) else None
 
     def described_end(self, draft: DraftEntity) -> list[Entity]:
-        """Return the records of a described end; its faults are reported with the relation."""
+        """Return the records of a described end; faults are reported with its relation."""
         is_described = draft.type or draft.attributes
         return self.records(draft) if is_described and not self.why_unknown(draft.name) else []
 
@@ -183,7 +183,7 @@ class _Check:
         return records
 
     def records(self, draft: DraftEntity) -> list[Entity]:
-        """Return a record of a name, or several if its passages mean different things."""
+        """Return a record of an entity, or several if its passages mean different namesakes."""
         groups: list[list[Evidence]] = []
         for each in self.evidence(draft.passages, draft.name):
             ours = self.traits(draft, [each])
@@ -212,7 +212,7 @@ class _Check:
         return traits(draft.type, (), "", self.about(draft.name, evidence))
 
     def about(self, name: str, evidence: Sequence[Evidence]) -> tuple[str, ...]:
-        """Return what the passages state about a name that distinguishes it from namesakes."""
+        """Return the lines that distinguish a name from its namesakes (see `traits.about`)."""
         base = split_qualifier(name).base
         lines = dict[str, None]()
         for each in evidence:
@@ -234,11 +234,12 @@ class _Check:
 
     def aliases(self, name: str, evidence: Sequence[Evidence]) -> tuple[str, ...]:
         """Return the other names that an entity's passages and their titles state for it."""
-        own, read = normalise(name), [self.by_id[each.passage] for each in evidence]
+        read = [self.by_id[each.passage] for each in evidence]
         pairs = [pair for passage in read for pair in stated_aliases(passage.text)]
-        both_ways = [*pairs, *((alias, full) for full, alias in pairs)]
-        both_ways += [(long_title(p.title, p.text[:300]), split_title(p.title).base) for p in read]
-        return tuple(dict.fromkeys(other for one, other in both_ways if normalise(one) == own))
+        pairs += [(alias, full) for full, alias in pairs]
+        pairs += [(long_title(p.title, p.text[:300]), split_title(p.title).base) for p in read]
+        plain = normalise(name)
+        return tuple(dict.fromkeys(alias for full, alias in pairs if normalise(full) == plain))
 
     def relation(self, draft: DraftRelation) -> Relation | None:
         head, tail = self.plain_name(draft.head), self.plain_name(draft.tail)
@@ -250,8 +251,7 @@ class _Check:
             return None
         evidence = self.evidence(draft.passages, head, tail)
         if not evidence:
-            read = self.passages.values()
-            missing = [f'"{e}"' for e in (head, tail) if not any(self.mentions(e, p) for p in read)]
+            missing = [f'"{end}"' for end in (head, tail) if not self.is_mentioned(end)]
             reason = f"{' and '.join(missing)} not found in any passage" if missing else ""
             self.drop("relation", item, reason or "no single passage mentions both ends")
             return None
@@ -266,20 +266,28 @@ class _Check:
             evidence=evidence,
         )
 
-    def evidence(self, cited: Sequence[int], *names: str) -> tuple[Evidence, ...]:
-        """Quote a few passages that mention a name or both ends: the cited, else any other."""
-        ours = [self.passages[label] for label in cited if label in self.passages]
-        others = [passage for label, passage in self.passages.items() if label not in cited]
-        quote: Callable[..., tuple[Evidence, ...]] = quote_ends if len(names) > 1 else quote_first
-        for group in (ours, others):
-            found = ((p, [self.mentions(name, p) for name in names]) for p in group)
-            quotes = [quote(passage, *places) for passage, places in found if all(places)]
-            if quotes:
-                return tuple(chain(*quotes[:MAX_EVIDENCE]))
+    def is_mentioned(self, name: str) -> bool:
+        return any(self.mentions(name, passage) for passage in self.passages.values())
+
+    def evidence(self, labels: Sequence[int], *names: str) -> tuple[Evidence, ...]:
+        """Quote up to `MAX_EVIDENCE` passages that mention all names: cited ones, else others."""
+        cited = [self.passages[label] for label in labels if label in self.passages]
+        others = [passage for label, passage in self.passages.items() if label not in labels]
+        for group in (cited, others):
+            quotes = filter(None, (self.quote(passage, names) for passage in group))
+            if evidence := tuple(chain(*islice(quotes, MAX_EVIDENCE))):
+                return evidence
         return ()
 
+    def quote(self, passage: Passage, names: Sequence[str]) -> tuple[Evidence, ...]:
+        """Quote a passage that mentions all names, one or two; empty if it does not."""
+        found = [self.mentions(name, passage) for name in names]
+        if not all(found):
+            return ()
+        return quote_ends(passage, *found) if len(found) > 1 else quote_first(passage, *found)
+
     def plain_name(self, name: str) -> str:
-        """Remove the qualifier of a name if neither the graph nor a passage has it."""
+        """Remove the qualifier of a name unless the graph or a passage has it."""
         base, qualifier = split_qualifier(name)
         if not qualifier or name in self.known:
             return name
@@ -296,19 +304,19 @@ def quote_first(passage: Passage, places: tuple[Mention, ...]) -> tuple[Evidence
 def quote_ends(
     passage: Passage, heads: tuple[Mention, ...], tails: tuple[Mention, ...]
 ) -> tuple[Evidence, ...]:
-    """Quote the sentence that mentions both ends, else one end if the title names the other.
+    """Quote the sentence that mentions both ends, or one end if the title names the other.
 
-    If there is none, quote the sentences of the closest two mentions.
+    If there is no such sentence, quote the sentences of the two closest mentions.
     """
     text, title_end = passage.content, len(passage.title)
 
-    def apart(pair: tuple[Mention, Mention]) -> tuple[bool, bool, int, int]:
+    def rank(pair: tuple[Mention, Mention]) -> tuple[bool, bool, int, int]:
         head, tail = pair
         together = _sentence(text, head) == _sentence(text, tail) and head.start >= title_end
         titled = min(head.start, tail.start) < title_end
         return not together, not titled, abs(head.start - tail.start), head.start
 
-    spans = {_sentence(text, end) for end in min(product(heads, tails), key=apart)}
+    spans = {_sentence(text, end) for end in min(product(heads, tails), key=rank)}
     body = {span for span in spans if span[1] > title_end}
     return tuple(Evidence(passage=passage.id, start=a, end=b) for a, b in sorted(body or spans))
 
@@ -320,13 +328,13 @@ def _sentence(text: str, mention: Mention) -> tuple[int, int]:
     return mention.start, mention.end
 
 
-# --- For DSPy's own tools: a reward, and whether one passage supports one claim.
+# --- A claim check and a reward function for dspy.Refine and dspy.BestOfN
 
 
 def supports(passage: Passage, claim: str | tuple[str, str, str]) -> bool:
-    """Return whether a passage supports a phrase, or names both ends of a triple.
+    """Return whether a passage supports a phrase, or mentions both ends of a triple.
 
-    The relation of a triple is not checked, nor its direction.
+    The relation and the direction of a triple are not checked.
 
     >>> lodge = Passage(id="1", title="Red Lodge", text="Red Lodge is a city in Montana.")
     >>> supports(lodge, "a city"), supports(lodge, ("Red Lodge", "lies in", "Idaho"))
@@ -342,13 +350,13 @@ def supports(passage: Passage, claim: str | tuple[str, str, str]) -> bool:
 def reward(args: Mapping[str, Any], prediction: Any, trace: Any = None) -> float:
     """Return the share of the proposed entities and relations that the passages support.
 
-    As `reward_fn` of `dspy.Refine` and `dspy.BestOfN`, it scores a step that reads, such as
-    `program.read`, or a whole program; it is also a metric for whole programs. A reply that
+    As the `reward_fn` of `dspy.Refine` or `dspy.BestOfN`, it scores a read step, such as
+    `program.read`, or a whole program. It is also a metric for whole programs. A reply that
     proposes nothing scores 1.
 
     Args:
         args: The inputs. For a step: `passages` as in its prompt, and optionally `graph`.
-        prediction: The output: the `additions` of a step, or the prediction of a program.
+        prediction: The output: a step with `additions`, or the prediction of a program.
         trace: Ignored; DSPy passes it to metrics.
 
     Raises:
@@ -361,7 +369,7 @@ def reward(args: Mapping[str, Any], prediction: Any, trace: Any = None) -> float
         return len(grounded) / (len(grounded) + wrong) if wrong else 1.0
     if "additions" not in prediction or "passages" not in args:
         raise InputError(
-            f"a reward for {', '.join(prediction.keys())} given {', '.join(args)}",
+            f"the inputs are {', '.join(args)}, the outputs {', '.join(prediction.keys())}",
             expected="the additions of a step that reads passages, or a program's prediction",
             remedy="wrap program.read, or the whole program",
         )
@@ -377,7 +385,7 @@ _SHOWN = re.compile(r"^\[(\d+)\] (.*)\n((?:(?!\[\d+\] ).+(?:\n|\Z))+)", re.MULTI
 
 
 def shown_passages(text: str) -> dict[int, Passage]:
-    r"""Return the passages of a prompt by their numbers.
+    r"""Read the passages of a prompt, by label.
 
     >>> shown_passages("[3] Red Lodge\n  A city\n  in Montana.")[3].text
     'A city\nin Montana.'

@@ -431,7 +431,9 @@ def test_the_reward_is_a_metric_of_whole_programs() -> None:
 
 
 def test_a_reward_for_a_reply_without_additions_is_refused() -> None:
-    with pytest.raises(InputError, match="a reward for answer given question; expected the addit"):
+    with pytest.raises(
+        InputError, match="the inputs are question, the outputs answer; expected the addit"
+    ):
         grounding.reward({"question": "?"}, dspy.Prediction(answer="!"))
 
 

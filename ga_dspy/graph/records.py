@@ -1,4 +1,4 @@
-"""The values of a graph: entities, relations, their evidence, and drafts."""
+"""The records of a graph: entities, relations, their evidence, and drafts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 EntityType = Literal[
     "person", "place", "organisation", "work", "event", "date", "quantity", "role", "other"
 ]
-"""The types that an LM is asked to choose from."""
+"""The entity types that an LM may choose from."""
 TYPES: Final = frozenset((*get_args(EntityType), "organization"))
-"""Those that the end of a relation may carry in parentheses: "Ann Lee (person)"."""
+"""The types that a relation's end may have in parentheses: "Ann Lee (person)"."""
 
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff]")
 
@@ -31,7 +31,7 @@ def printable(text: str) -> str:
 
 
 def single_line(text: str) -> str:
-    r"""Collapse every run of white space into one space, and remove unprintable characters.
+    r"""Replace each run of white space by one space, and remove unprintable characters.
 
     >>> single_line(" Katy\n Perry\x00 ")
     'Katy Perry'
@@ -44,7 +44,7 @@ def _line(value: Any) -> Any:
 
 
 def _name(value: Any) -> Any:
-    """Clean a name; a name of control characters alone becomes a replacement character."""
+    """Clean a name; if only control characters were in it, return a replacement character."""
     return (_line(value) or "\ufffd" * bool(value.strip())) if isinstance(value, str) else value
 
 
@@ -57,7 +57,7 @@ _Item = TypeVar("_Item")
 
 
 def grouped(pairs: Iterable[tuple[_Key, _Item]]) -> dict[_Key, list[_Item]]:
-    """Return the values of each key, in first-seen order.
+    """Group values by key, in first-seen order.
 
     >>> grouped([("a", 1), ("b", 2), ("a", 3)])
     {'a': [1, 3], 'b': [2]}
@@ -69,7 +69,7 @@ def grouped(pairs: Iterable[tuple[_Key, _Item]]) -> dict[_Key, list[_Item]]:
 
 
 def united(pairs: Iterable[tuple[_Key, Iterable[_Item]]]) -> defaultdict[_Key, set[_Item]]:
-    """Return the union of the values of each key; of other keys, an empty set.
+    """Return the union of the values of each key; other keys have an empty set.
 
     >>> united([("a", [1]), ("b", [2]), ("a", [3])])["a"]
     {1, 3}
@@ -81,7 +81,7 @@ def united(pairs: Iterable[tuple[_Key, Iterable[_Item]]]) -> defaultdict[_Key, s
 
 
 def distinct(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the texts that are not empty, each once, in first-seen order."""
+    """Return the non-empty texts without duplicates, in first-seen order."""
     return tuple(dict.fromkeys(text for text in texts if text))
 
 
@@ -90,7 +90,7 @@ Confidence = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class Value(BaseModel):
-    """A frozen, hashable value that refuses fields it does not know."""
+    """A frozen, hashable model that forbids extra fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -126,7 +126,7 @@ class _Triple(Value):
 class Entity(_Described):
     """A named person, place, work or other thing, and what the passages state about it.
 
-    `about` holds what could distinguish it from a namesake: lines of "key: value" that
+    `about` holds what may distinguish it from namesakes, in lines of "key: value" that
     `ga_dspy.graph.traits` writes and reads.
     """
 
@@ -136,7 +136,7 @@ class Entity(_Described):
 
 
 class Relation(_Triple):
-    """A triple; its ends are names of entities, or plain values such as a date."""
+    """A triple; its ends are entity names, or plain values such as a date."""
 
     evidence: tuple[Evidence, ...] = ()
 
@@ -147,7 +147,7 @@ class Relation(_Triple):
 
 
 class GraphUpdate(Value):
-    """What one step adds to a graph: grounded records."""
+    """The grounded records that one step adds to a graph."""
 
     entities: tuple[Entity, ...] = ()
     relations: tuple[Relation, ...] = ()
@@ -173,17 +173,15 @@ class DraftRelation(_Triple):
 
     @property
     def entities(self) -> tuple[DraftEntity, DraftEntity]:
-        """Return the head and the tail as entities, as the relation describes them."""
+        """Return the head and the tail as the relation describes them."""
         head = {"name": self.head, "type": self.head_type, "attributes": self.head_attributes}
         tail = {"name": self.tail, "type": self.tail_type, "attributes": self.tail_attributes}
-        return (
-            DraftEntity(**head, passages=self.passages),
-            DraftEntity(**tail, passages=self.passages),
-        )
+        labels = self.passages
+        return DraftEntity(**head, passages=labels), DraftEntity(**tail, passages=labels)
 
 
 class Draft(Value):
-    """What could be read of an LM's proposal, and the lines that could not."""
+    """The readable facts of an LM's proposal, and the lines that could not be read."""
 
     entities: tuple[DraftEntity, ...] = ()
     relations: tuple[DraftRelation, ...] = ()
@@ -193,8 +191,8 @@ class Draft(Value):
     def nodes(self) -> tuple[DraftEntity, ...]:
         """Return the listed entities, then the other ends of relations, each once.
 
-        The first type counts, that of the list before all others. An end has the passages of all
-        its relations.
+        An entity has its first type; the list comes before the relations. An end has the passages
+        of all its relations.
 
         >>> born = DraftRelation(head="Ann", head_type="person", relation="born in", tail="Oslo")
         >>> [(node.name, node.type) for node in Draft(relations=(born,)).nodes]
@@ -210,9 +208,11 @@ class Draft(Value):
 
 def _joined(parts: list[DraftEntity]) -> DraftEntity:
     """Merge several descriptions of one entity."""
+    types = (part.type for part in parts if part.type)
+    passages = chain.from_iterable(part.passages for part in parts)
     return DraftEntity(
         name=parts[0].name,
-        type=next((part.type for part in parts if part.type), ""),
+        type=next(types, ""),
         attributes=tuple(chain.from_iterable(part.attributes for part in parts)),
-        passages=tuple(dict.fromkeys(chain.from_iterable(part.passages for part in parts))),
+        passages=tuple(dict.fromkeys(passages)),
     )
