@@ -1,4 +1,4 @@
-"""The typed graph: its values, its names, its text, its paths and its exports."""
+"""The graph of one question: records, entity resolution, text format, paths, checks, exports."""
 
 from __future__ import annotations
 

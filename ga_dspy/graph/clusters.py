@@ -1,11 +1,19 @@
-"""Entity resolution: which records and relation ends of a graph mean the same entity."""
+"""Entity resolution: which records and relation ends of a graph mean the same entity.
+
+The result is a function of the set of records; their order decides only the order of display.
+Names with the same meaning form a block. A block whose records contradict each other is divided
+among the namesakes; relation ends join the namesake with which they share passages. Last, a lone
+surname joins the only person with that surname in the same passage.
+`ga_dspy.graph.knowledge_graph` names the clusters.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, combinations
+from functools import partial
+from itertools import chain, combinations, product
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -49,13 +57,6 @@ from ga_dspy.text import normalise
 if TYPE_CHECKING:
     from networkx.utils import UnionFind
 
-# The result is a function of the set of records: their order decides the order of display alone.
-# Names with the same meaning form a block. A block whose records contradict each other is divided
-# among the namesakes; relation ends go where they share passages. Last, a lone surname joins the
-# only person with that surname in the same passage. `ga_dspy.graph.knowledge_graph` names the
-# clusters.
-
-
 _ALIAS_RELATION: Final = re.compile(
     r"(?:(?:is|was|also|better|commonly|professionally|formerly|previously|sometimes|originally|an?|"
     r"another|the) )*"
@@ -66,7 +67,10 @@ _ALIAS_RELATION: Final = re.compile(
 
 
 class Reference(NamedTuple):
-    """The name of a record or of a relation end, with the traits that distinguish it."""
+    """A record or a relation end, by name, with the traits that distinguish it.
+
+    `entity` is the record; a relation end has none.
+    """
 
     name: str
     key: str
@@ -82,9 +86,9 @@ End = tuple[str, frozenset[str]]
 
 
 class Match(NamedTuple):
-    """Two keys of one entity, the rule that joins them, and the passages that state it, if any.
+    """Two keys of one entity, the rule that joins them, and the passages that state so, if any.
 
-    If the rule is an alias, `other` is the alias.
+    If the rule is about an alias, `other` is the alias.
     """
 
     one: str
@@ -94,10 +98,10 @@ class Match(NamedTuple):
 
 
 _HONORIFICS: Final = frozenset(("sir", "dame"))
-"""Words before a full name that do not change who it means: "Sir Ian McKellen"."""
+"""Titles before a full name that do not change its meaning: "Sir Ian McKellen"."""
 
 _ALIASES: Final = frozenset(("stated alias", "alias relation", "nickname"))
-"""Rules for aliases, which other entities may have too."""
+"""The rules for aliases, which several entities may share."""
 
 
 def passages_of(record: Entity | Relation) -> frozenset[str]:
@@ -108,12 +112,13 @@ def passages_of(record: Entity | Relation) -> frozenset[str]:
 def references(records: GraphUpdate, known: Mapping[str, Title] = {}) -> list[Reference]:
     """Return a reference for each record and for each relation end.
 
-    References of one name in one passage are one thing, unless they contradict each other: then
-    the model distinguished two things there. An end is the record of its name that has an id.
+    References with one name in one passage mean one entity and share their traits, unless these
+    contradict each other: then the LM distinguished two entities there. A relation end has the
+    traits of the record of its name and passages if that record has an id.
 
     Args:
         records: The records.
-        known: How names are split that other records describe too (`split_names`).
+        known: Names that are split already, because other records describe them (`split_names`).
     """
     facts = _facts_of_ends(records.relations)
     split = {**split_names((name for name, _ in facts), records.entities), **known}
@@ -121,15 +126,15 @@ def references(records: GraphUpdate, known: Mapping[str, Title] = {}) -> list[Re
     identified = {(one.name, one.passages): one.traits for one in found if one.traits.ids}
     for (name, passages), stated in facts.items():
         end = _reference(name, split[name], passages)
-        own = pooled((end.traits, Traits("", frozenset(stated))))
-        found.append(end._replace(traits=identified.get((name, passages), own)))
+        combined = pooled((end.traits, Traits("", frozenset(stated))))
+        found.append(end._replace(traits=identified.get((name, passages), combined)))
     for by in (attrgetter("name"), attrgetter("key")):
         found = _pooled_by(by, found)
     return found
 
 
 def split_names(names: Iterable[str], entities: Iterable[Entity]) -> dict[str, Title]:
-    """Split names, and those of entities, from their qualifiers; the type of an entity counts."""
+    """Split names, and those of entities, from their qualifiers, with regard to entity types."""
     split = {name: _split_name(name) for name in names}
     for entity in entities:
         if entity.name not in split or not split[entity.name].qualifier:
@@ -138,7 +143,7 @@ def split_names(names: Iterable[str], entities: Iterable[Entity]) -> dict[str, T
 
 
 def _facts_of_ends(relations: Iterable[Relation]) -> dict[End, set[tuple[str, str]]]:
-    """Return each end of relations with the single-valued facts that they state of it."""
+    """Return the single-valued facts that relations state of each end."""
     facts: dict[End, set[tuple[str, str]]] = defaultdict(set)
     for relation in relations:
         passages = passages_of(relation)
@@ -149,12 +154,12 @@ def _facts_of_ends(relations: Iterable[Relation]) -> dict[End, set[tuple[str, st
 
 
 def _pooled_by(by: Callable[[Reference], str], found: Sequence[Reference]) -> list[Reference]:
-    """Return references with the pooled traits of their name there, unless those contradict."""
-    there = grouped(((by(one), id), one.traits) for one in found for id in one.passages)
-    stated = {place: _consistent(several) for place, several in there.items()}
+    """Pool the traits of the references with one name in one passage, if they are consistent."""
+    mentions = grouped(((by(one), id), one.traits) for one in found for id in one.passages)
+    pools = {mention: _consistent(several) for mention, several in mentions.items()}
     result = []
     for one in found:
-        together = _consistent(stated[by(one), each] for each in sorted(one.passages))
+        together = _consistent(pools[by(one), id] for id in sorted(one.passages))
         result.append(one._replace(traits=together) if together else one)
     return result
 
@@ -162,12 +167,12 @@ def _pooled_by(by: Callable[[Reference], str], found: Sequence[Reference]) -> li
 def _consistent(several: Iterable[Traits | None]) -> Traits | None:
     """Return the pooled traits of several mentions.
 
-    None if there are none, one is None, or two contradict each other or have other ids.
+    None if there are none, one is None, or two contradict each other or have different ids.
     """
-    every = dict.fromkeys(several)
-    known = [one for one in every if one]
-    identified = {one.ids for one in known if one.ids}
-    is_clear = 0 < len(known) == len(every) and len(identified) < 2
+    distinct = dict.fromkeys(several)
+    known = [one for one in distinct if one]
+    ids = {one.ids for one in known if one.ids}
+    is_clear = 0 < len(known) == len(distinct) and len(ids) < 2
     if not is_clear or any(contradict(a, b) for a, b in combinations(known, 2)):
         return None
     return pooled(known)
@@ -176,24 +181,18 @@ def _consistent(several: Iterable[Traits | None]) -> Traits | None:
 def _reference(
     name: str, split: Title, passages: frozenset[str], entity: Entity | None = None
 ) -> Reference:
-    """Read a name; an acronym in its parentheses is an alias, anything else a qualifier."""
+    """Return a reference; an acronym in parentheses becomes an alias, other text a qualifier."""
     base, qualifier = split
     aliases = entity.aliases if entity else ()
     if qualifier and (is_acronym(qualifier, base) or is_acronym(base, qualifier)):
         aliases, qualifier = (*aliases, qualifier), ""
-    stated = (entity.type, entity.attributes) if entity else ("", ())
-    found = traits(*stated, qualifier, entity.about if entity else ())
+    described = (entity.type, entity.attributes) if entity else ("", ())
+    found = traits(*described, qualifier, entity.about if entity else ())
     return Reference(name, identity(base), aliases, found, passages, entity)
 
 
-def _split_name(name: str, entity: Entity | None = None) -> Title:
-    """Split a name from its qualifier, in parentheses or behind a comma."""
-    split = split_qualifier(name)
-    return split if split.qualifier else _placed(name, entity) or split
-
-
 def key_of(name: str) -> str:
-    """Return the key of a name of which nothing else is known."""
+    """Return the key of a name without a record."""
     return identity(_split_name(name).base)
 
 
@@ -202,24 +201,24 @@ _RANKED: Final = re.compile(
 )
 
 
-def _placed(name: str, entity: Entity | None) -> Title | None:
-    """Split a name from the qualifier behind its comma: "Tampa, Florida"."""
-    base, comma, behind = name.partition(", ")
-    if not comma:
-        return None
-    ranked = _RANKED.match(behind)
-    kind = kind_of(entity.type) if entity else ""
+def _split_name(name: str, entity: Entity | None = None) -> Title:
+    """Split a name from its qualifier, in parentheses or after a comma: "Tampa, Florida"."""
+    split = split_qualifier(name)
+    base, comma, qualifier = name.partition(", ")
+    if split.qualifier or not comma:
+        return split
+    ranked = _RANKED.match(qualifier)
     is_qualifier = (
         (ranked is not None and ranked["rank"].casefold() in TITLES and " " in base)
-        or all(is_place(identity(part)) for part in behind.split(", "))
-        or is_placed_kind(kind)
+        or all(is_place(identity(part)) for part in qualifier.split(", "))
+        or is_placed_kind(kind_of(entity.type if entity else ""))
         or is_placed_kind(kind_of(base))
     )
-    return Title(base, behind) if is_qualifier else None
+    return Title(base, qualifier) if is_qualifier else split
 
 
 def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterator[Match]:
-    """Yield what joins names of one entity; a match may be yielded several times."""
+    """Yield the matches of names that mean one entity; a match may repeat."""
     known = {one.name: one.key for one in found}
 
     def alias_of(name: str, alias: str, rule: str, passages: frozenset[str]) -> Match:
@@ -249,7 +248,7 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
 
 
 def respelled(key: str) -> Iterator[str]:
-    """Yield other keys of what a key means, if there are such: "Orda Lake", "Ian McKellen".
+    """Yield the alternative keys of a name: another word order, or no honorific.
 
     >>> [*respelled("lake orda"), *respelled("sir ian mckellen")]
     ['orda lake', 'ian mckellen']
@@ -262,26 +261,26 @@ def respelled(key: str) -> Iterator[str]:
 
 
 def states_alias(relation: str) -> bool:
-    """Return whether a relation of this wording says that its ends are names of one thing."""
+    """Return whether a relation of this wording means that its ends name one entity."""
     return says_same(relation) or _ALIAS_RELATION.fullmatch(normalise(relation)) is not None
 
 
 def _by_fullness(name: str, alias: str) -> tuple[str, str]:
-    """Order two names of one thing: the alias, a title or the shorter name, comes last."""
+    """Order two names of one entity: the alias, which is an epithet or the shorter, comes last."""
     pairs = ((name, alias), (alias, name))
     fullness = [(not _is_epithet(*pair), len(normalise(pair[0]).split())) for pair in pairs]
     return (alias, name) if fullness[0] < fullness[1] else (name, alias)
 
 
 def _is_epithet(name: str, other: str) -> bool:
-    """Return whether a name is a title or an epithet, and not a longer form of the other name."""
+    """Return whether a name is an epithet, and not a longer form of the other name."""
     return is_nickname(name) and not set(normalise(other).split()) <= set(normalise(name).split())
 
 
 def _acronyms(found: Sequence[Reference], stated: set[str]) -> Iterator[Match]:
-    """Match acronyms of three letters or more with the only name of those initials, persons aside.
+    """Match acronyms of three letters or more with the only name of those initials; not people.
 
-    Two letters match too many names; they count only if a passage states the acronym.
+    Acronyms of two letters match too many names; they count only if a passage states them.
     """
     people = {one.key for one in found if one.traits.kind == "person"}
     expansions = grouped((letters, name) for name in stated for letters in initials(name))
@@ -295,21 +294,21 @@ def _acronyms(found: Sequence[Reference], stated: set[str]) -> Iterator[Match]:
 def _legal_forms(found: Sequence[Reference]) -> Iterator[Match]:
     """Match names that differ only in a legal form such as "Ltd" or "Inc.".
 
-    "Company" and the short forms are parts of names too ("Bad Company"), so the shorter name may
-    not have another type.
+    A word such as "Company" may also be part of a name ("Bad Company"); it counts as a legal form
+    only if the shorter name has no other type than a company or an organisation.
     """
     types = united((one.key, {one.entity.type} if one.entity else ()) for one in found)
     for key in types:
         short = without_legal_form(key)
-        is_sure = key.rpartition(" ")[2] in LEGAL
+        is_legal = key.rpartition(" ")[2] in LEGAL
         kinds = {kind_of(type_) for type_ in types.get(short, ()) if type_}
-        is_firm = kinds <= {"company", "organisation"}
-        if short != key and short in types and (is_sure or is_firm):
+        is_company = kinds <= {"company", "organisation"}
+        if short != key and short in types and (is_legal or is_company):
             yield Match(key, short, "legal form")
 
 
 def near_pairs(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield all pairs of near duplicates; single words only if they begin alike."""
+    """Yield all pairs of near duplicates; single words must have the same first letter."""
     batches: dict[object, dict[str, str]] = defaultdict(dict)
     ordered = sorted(keys)
     for key in ordered:
@@ -321,9 +320,9 @@ def near_pairs(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def words_and_rest(key: str) -> Iterator[tuple[object, str]]:
-    """Yield for each word of a name the words around it, and the word.
+    """Yield each word of a name, after the words around it: the batch of its near duplicates.
 
-    Near duplicates agree in the words around one; single words, in the first letter.
+    Near duplicates agree in all words but one; single words agree in the first letter.
     """
     parts = words_in_digits(key)
     for i, part in enumerate(parts):
@@ -331,12 +330,12 @@ def words_and_rest(key: str) -> Iterator[tuple[object, str]]:
 
 
 def near_in_batch(key: str, word: str, others: Mapping[str, str]) -> Iterator[str]:
-    """Yield the near duplicates of a name among those that agree in the words around one word.
+    """Yield the near duplicates of a name among the names that agree in all words but one.
 
     Args:
         key: The name.
-        word: Its word that may differ.
-        others: The names, each with that word.
+        word: The word that may differ.
+        others: The other names, each with its word in that position.
     """
     scorer = DamerauLevenshtein.normalized_similarity
     near = process.extract(word, others, scorer=scorer, score_cutoff=WORD_SIMILARITY, limit=None)
@@ -347,7 +346,7 @@ def near_in_batch(key: str, word: str, others: Mapping[str, str]) -> Iterator[st
 
 
 def gather(found: Iterable[Reference], matched: Iterable[Match]) -> list[Cluster]:
-    """Return one cluster of references for each entity, its names joined by these matches."""
+    """Return one cluster of references per entity, joined by these matches."""
     from networkx.utils import UnionFind
 
     joined, aliases = UnionFind(), defaultdict[str, list[Match]](list)
@@ -359,55 +358,60 @@ def gather(found: Iterable[Reference], matched: Iterable[Match]) -> list[Cluster
     local = _join_aliases(aliases, joined)
     blocks: dict[str, Cluster] = defaultdict(list)
     for one in found:
-        names = local.get(one.key, {}).items()
-        bearers = {joined[name] for name, passages in names if passages & one.passages}
-        blocks[bearers.pop() if len(bearers) == 1 else joined[one.key]].append(one)
+        bearers = local.get(one.key, {}).items()
+        names = {joined[name] for name, passages in bearers if passages & one.passages}
+        blocks[names.pop() if len(names) == 1 else joined[one.key]].append(one)
     parts = _join_surnames([part for block in blocks.values() for part in _divide(block)])
     return _join_ids(parts)
 
 
 Bearers = Mapping[str, frozenset[str]]
-"""Names with an alias, each with the passages that state it."""
+"""The names with one alias, each with the passages that state so."""
 
 
 def _join_aliases(aliases: Mapping[str, Sequence[Match]], joined: UnionFind) -> dict[str, Bearers]:
-    """Join aliases with their names; an alias of several things counts only where it is stated.
+    """Join aliases with their names, except the aliases that may mean several entities.
 
     Returns:
-        By alias, the names that it means only in the passages that state it.
+        The bearers of each of these exceptions, which has its meaning only in their passages.
     """
     bearers = {alias: _bearers(stated) for alias, stated in aliases.items()}
-    titles = {alias for alias, every in aliases.items() if any(m.rule == "nickname" for m in every)}
-    unclear = titles | {alias for alias, names in bearers.items() if not _is_one(alias, names)}
-    local = {alias: names for alias, names in bearers.items() if alias in unclear}
-    apart = {frozenset((name, alias)) for alias, names in local.items() for name in names}
+    nicknames = {m.other for m in chain(*aliases.values()) if m.rule == "nickname"}
+    local, apart = dict[str, Bearers](), set[frozenset[str]]()
+    for alias, names in bearers.items():
+        if alias in nicknames or not _is_one(alias, names):
+            local[alias] = names
+            apart.update(frozenset((name, alias)) for name in names)
     for alias, names in bearers.items():
         joined.union(alias, *(name for name in names if frozenset((name, alias)) not in apart))
-    # Joining one alias may show that the names of another are one.
-    while known := [a for a in local.keys() - titles if len({joined[n] for n in local[a]}) == 1]:
-        for alias in known:
+
+    def is_clear(alias: str) -> bool:
+        return alias not in nicknames and len({joined[name] for name in local[alias]}) == 1
+
+    # Joining one alias may show that the names of another mean one entity.
+    while clear := list(filter(is_clear, local)):
+        for alias in clear:
             joined.union(*local.pop(alias), alias)
     return local
 
 
-def _bearers(matched: Sequence[Match]) -> Bearers:
-    """Return the names with one alias; of several statements, those with the fewest passages count.
+def _bearers(matched: Iterable[Match]) -> Bearers:
+    """Return the names with one alias; the statements with the fewest passages count.
 
     A record of several passages does not tell which of them states its alias.
     """
-    stated = grouped((match.one, match.passages) for match in matched)
-    fewest = {name: min(map(len, every)) for name, every in stated.items()}
-    return {
-        name: frozenset().union(*(each for each in every if len(each) == fewest[name]))
-        for name, every in stated.items()
-    }
+    bearers = dict[str, frozenset[str]]()
+    for name, every in grouped((match.one, match.passages) for match in matched).items():
+        fewest = min(map(len, every))
+        bearers[name] = frozenset().union(*(each for each in every if len(each) == fewest))
+    return bearers
 
 
 def _is_one(alias: str, names: Bearers) -> bool:
-    """Return whether all names of an alias mean one thing, so that the alias does everywhere.
+    """Return whether all names of an alias mean one entity, so the alias means it everywhere.
 
     Two different names do not, unless one passage states both, as for a person with three names;
-    but one passage may use an acronym for two things.
+    but one passage may use an acronym for two entities.
     """
     longest = max(names, key=lambda name: (len(name), name))
     words = set(longest.split())
@@ -419,29 +423,37 @@ def _is_one(alias: str, names: Bearers) -> bool:
 
 def _divide(block: Cluster) -> list[Cluster]:
     """Divide a block among namesakes; references that fit several of them stay separate."""
-    kinds = sorted(
-        {one.traits for one in block},
-        key=lambda one: (-len(one.facts), one.kind, sorted(one.facts)),
-    )
-    apart = [one for one in kinds if any(contradict(one, other) for other in kinds)]
+    distinct = {reference.traits for reference in block}
+    apart = [one for one in distinct if _contradicts(one, distinct)]
     if not apart:
         return [block]
     groups: list[list[Traits]] = []
-    for one in apart:
-        near = (g for g in groups if _is_of_kind(one, g) or any(one.facts & o.facts for o in g))
-        fitting = [group for group in near if not any(contradict(one, other) for other in group)]
+    for one in sorted(apart, key=lambda one: (-len(one.facts), one.kind, sorted(one.facts))):
+        near = (group for group in groups if _is_of_kind(one, group) or _shares_fact(one, group))
+        fitting = [group for group in near if not _contradicts(one, group)]
         if fitting:
             max(fitting, key=lambda group: _overlap(one, group)).append(one)
         else:
             groups.append([one])
-    place_of = {one: i for i, group in enumerate(groups) for one in group}
-    parts: list[Cluster] = [[] for _ in (*groups, "the rest")]
+    group_of = {one: i for i, group in enumerate(groups) for one in group}
+    parts: list[Cluster] = [[] for _ in groups]
+    rest: Cluster = []
     for reference in block:
-        parts[place_of.get(reference.traits, -1)].append(reference)
-    return attach(parts.pop(), parts)
+        is_apart = reference.traits in group_of
+        part = parts[group_of[reference.traits]] if is_apart else rest
+        part.append(reference)
+    return attach(rest, parts)
 
 
-def _is_of_kind(one: Traits, group: Sequence[Traits]) -> bool:
+def _contradicts(one: Traits, group: Iterable[Traits]) -> bool:
+    return any(contradict(one, other) for other in group)
+
+
+def _shares_fact(one: Traits, group: Iterable[Traits]) -> bool:
+    return any(one.facts & other.facts for other in group)
+
+
+def _is_of_kind(one: Traits, group: Iterable[Traits]) -> bool:
     return any(one.kind == other.kind != "" for other in group)
 
 
@@ -458,12 +470,12 @@ _FITS: Final[tuple[Callable[[Reference, Reference], bool], ...]] = (
 
 
 def attach(rest: Cluster, parts: list[Cluster]) -> list[Cluster]:
-    """Attach each other reference to the only namesake that its passage, traits or name fit."""
+    """Attach each remaining reference to the only namesake that its passage, traits or name fit."""
     before = [list(part) for part in parts]
     unclear: dict[str, Cluster] = defaultdict(list)
     for one in rest:
         for fits in _FITS:
-            fitting = [i for i, part in enumerate(before) if any(fits(one, o) for o in part)]
+            fitting = [i for i, part in enumerate(before) if any(map(partial(fits, one), part))]
             if len(fitting) == 1:
                 parts[fitting[0]].append(one)
                 break
@@ -473,103 +485,116 @@ def attach(rest: Cluster, parts: list[Cluster]) -> list[Cluster]:
 
 
 def _join_surnames(parts: list[Cluster]) -> list[Cluster]:
-    """Merge a person known by surname alone into the only person of that name in a passage."""
-    people = [i for i, p in enumerate(parts) if any(one.traits.kind == "person" for one in p)]
-    bearers: dict[str, set[int]] = defaultdict(set)
-    for i in people:
-        for one in parts[i]:
+    """Merge a person known only by surname into the only person of that name in a passage."""
+    people = {i: part for i, part in enumerate(parts) if _is_person(part)}
+    bearers, passages = defaultdict[str, set[int]](set), dict[int, frozenset[str]]()
+    for i, part in people.items():
+        passages[i] = frozenset().union(*(one.passages for one in part))
+        for one in part:
             if one.entity and " " in one.key:
                 bearers[one.key.split()[-1]].add(i)
-    passages = {i: {passage for one in parts[i] for passage in one.passages} for i in people}
     joined: dict[int, int] = {}
-    for i in people:
-        if all(" " not in one.key for one in parts[i]):
-            bearing = {j for one in parts[i] for j in bearers[one.key]}
-            near = [j for j in bearing if passages[i] & passages[j]]
-            pairs = [(a.traits, b.traits) for a in parts[i] for j in near for b in parts[j]]
-            if len(near) == 1 and not any(contradict(*pair) for pair in pairs):
+    for i, part in people.items():
+        if any(" " in one.key for one in part):
+            continue
+        bearing = {j for one in part for j in bearers[one.key]}
+        near = [j for j in bearing if passages[i] & passages[j]]
+        if len(near) == 1:
+            pairs = product(part, people[near[0]])
+            if not any(contradict(a.traits, b.traits) for a, b in pairs):
                 joined[i] = near[0]
     for i, j in joined.items():
         parts[j] = parts[j] + parts[i]
     return [part for i, part in enumerate(parts) if i not in joined]
 
 
+def _is_person(part: Cluster) -> bool:
+    return any(one.traits.kind == "person" for one in part)
+
+
 def _join_ids(parts: list[Cluster]) -> list[Cluster]:
-    """Join what has one id, and divide what has two of one namespace; names decide the rest."""
+    """Join clusters with a common id, and divide those with two ids of one namespace.
+
+    A reference without an id stays with the namesake that its name or passage fits.
+    """
     from networkx.utils import UnionFind
 
-    ids_of = {one.traits: sorted(one.traits.ids) for part in parts for one in part}
-    if not any(ids_of.values()):
+    stated = list(map(_ids, parts))
+    if not any(stated):
         return parts
     joined: UnionFind = UnionFind()
-    for ids in ids_of.values():
-        joined.union(*ids)
-    spaces: dict[object, set[str]] = defaultdict(set)
+    for reference in chain.from_iterable(parts):
+        joined.union(*_ids([reference]))
+    namespaces: dict[object, set[str]] = defaultdict(set)
     for id in list(joined):
-        spaces[joined[id]].add(id[0])
-    stated = [sorted({id for one in part for id in ids_of[one.traits]}) for part in parts]
+        namespaces[joined[id]].add(id[0])
     for one, other in chain.from_iterable(combinations(ids, 2) for ids in sorted(stated)):
         ours, theirs = joined[one], joined[other]
-        if spaces[ours].isdisjoint(spaces[theirs]):
+        if namespaces[ours].isdisjoint(namespaces[theirs]):
             joined.union(ours, theirs)
-            spaces[joined[one]] = spaces[ours] | spaces[theirs]
-    found, others = defaultdict[object, Cluster](list), list[Cluster]()
+            namespaces[joined[one]] = namespaces[ours] | namespaces[theirs]
+    identified, others = defaultdict[object, Cluster](list), list[Cluster]()
     for part, ids in zip(parts, stated, strict=True):
-        things: dict[object, Cluster] = {joined[id]: [] for id in ids}
+        clusters: dict[object, Cluster] = {joined[id]: [] for id in ids}
         rest: Cluster = []
-        for each in part:
-            own = ids_of[each.traits]
-            (things[joined[own[0]]] if own else rest).append(each)
-        divided = attach(rest, list(things.values())) if len(things) > 1 else [part]
-        for thing, references in zip(things, divided, strict=False):
-            found[thing] += references
-        others += divided[len(things) :]
-    return [*found.values(), *others]
+        for reference in part:
+            own_ids = _ids([reference])
+            cluster = clusters[joined[own_ids[0]]] if own_ids else rest
+            cluster.append(reference)
+        divided = attach(rest, list(clusters.values())) if len(clusters) > 1 else [part]
+        for root, references in zip(clusters, divided, strict=False):
+            identified[root] += references
+        others += divided[len(clusters) :]
+    return [*identified.values(), *others]
 
 
-# --- Joints: where only the name connects two passages
+def _ids(part: Cluster) -> list[tuple[str, str]]:
+    return sorted({id for reference in part for id in reference.traits.ids})
+
+
+# --- Joints: passages that only a name connects
 
 
 def groups_of_passages(part: Cluster, has_rival: bool) -> dict[str, str]:
-    """Group the passages of a cluster that certainly mean the same thing.
+    """Group the passages of a cluster that certainly mean the same entity.
 
-    Two mentions certainly mean the same thing if
+    Two mentions certainly mean the same entity if
 
     - they are in one passage;
     - their passages share a fact that few namesakes share: a title, a date, a state, a parent;
-    - one passage is about the thing (its title names it), and no namesake was read;
-    - a passage states both names of the thing;
+    - one passage is about the entity (its title names it), and no namesake was read;
+    - a passage states both names of the entity;
     - the name is rare: it has three words or a number, or two words that are neither a given name
       with a surname nor a place, or it is a country or a state.
 
+    Args:
+        part: The references to one entity.
+        has_rival: Whether another entity of its name was read.
+
     Returns:
         For each passage, one passage that represents its group.
-
-    Args:
-        part: The references to one thing.
-        has_rival: Whether another thing of its name was read.
     """
     from networkx.utils import UnionFind
 
     joined: UnionFind = UnionFind(passage for one in part for passage in one.passages)
     by_fact = united((fact, one.passages) for one in part for fact in telling(one.traits))
-    passages_of_key = united((one.key, one.passages) for one in part)
+    by_key = united((one.key, one.passages) for one in part)
     named = ((id, {one.key, *map(identity, one.aliases)}) for one in part for id in one.passages)
     for passages in by_fact.values():
         joined.union(*passages)
     is_titled = any(one.traits.values("title") for one in part)
     is_place = any(is_placed_kind(one.traits.kind) for one in part)
-    for key, passages in passages_of_key.items():
+    for key, passages in by_key.items():
         if not has_rival and (is_titled or is_distinct(key, is_place)):
             joined.union(*passages)
     for passage, keys in united(named).items():
         if len(keys) > 1:
-            joined.union(passage, *(p for key in keys for p in passages_of_key.get(key, ())))
+            joined.union(passage, *(p for key in keys for p in by_key.get(key, ())))
     return {passage: joined[passage] for passage in joined}
 
 
 def is_distinct(key: str, is_place: bool) -> bool:
-    """Return whether a name is rare, judged by its words.
+    """Return whether a name is rare, as judged by its words.
 
     >>> [is_distinct(name, False) for name in ("northern arts guild", "john smith", "prism")]
     [True, False, False]

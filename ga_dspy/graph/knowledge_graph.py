@@ -1,4 +1,4 @@
-"""The evolving graph: all records so far, the merged view of them, and exports."""
+"""The evolving graph: all records so far, their merged view, and exports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property, lru_cache, partial
-from itertools import count, product, starmap
+from itertools import chain, count, product, starmap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -25,7 +25,7 @@ from ga_dspy.graph.clusters import (
 )
 from ga_dspy.graph.identity import identity, relation_key, says_same, split_qualifier, split_title
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value, grouped
-from ga_dspy.graph.traits import contradict, ids_in, kind_of, traits, wordings_of
+from ga_dspy.graph.traits import Traits, contradict, ids_in, kind_of, traits, wordings_of
 from ga_dspy.passage import Passage
 from ga_dspy.text import ARTICLES, MONTHS, normalise, visible
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 
 class Gain(NamedTuple):
-    """What a graph holds that an earlier one did not."""
+    """The additions to a graph since an earlier state."""
 
     entities: tuple[Entity, ...]
     relations: tuple[Relation, ...]
     attributes: tuple[tuple[str, str], ...]
-    """New attributes of entities that were known, as (entity name, attribute)."""
+    """New attributes of known entities, as (entity name, attribute)."""
 
 
 class KnowledgeGraph(Value):
-    """All records as the passages state them, shown with each entity under one name.
+    """All records as the passages state them, and a view that shows each entity under one name.
 
     The state is the set of records; entities and relations are derived from it. So merging is
-    idempotent, independent of order, and loses nothing: two names that were merged are separated
-    again when a later passage shows that they are two things.
+    idempotent, independent of order, and lossless: two names that were merged are separated again
+    if a later passage shows that they mean two entities.
 
     >>> graph = KnowledgeGraph().merge(
     ...     GraphUpdate(
@@ -62,10 +62,10 @@ class KnowledgeGraph(Value):
     records: GraphUpdate = GraphUpdate()
     """All records, each once."""
     visible: GraphUpdate | None = None
-    """The part that is shown after pruning; everything where it is None. A merge resets it."""
+    """The part that is shown after pruning; None shows everything. A merge resets it."""
 
     def merge(self, update: GraphUpdate) -> KnowledgeGraph:
-        """Return a graph that also holds an update; known records are not added again."""
+        """Return a graph with the records of an update added; duplicates are ignored."""
         records = GraphUpdate(
             entities=tuple(dict.fromkeys((*self.records.entities, *update.entities))),
             relations=tuple(dict.fromkeys((*self.records.relations, *update.relations))),
@@ -76,7 +76,7 @@ class KnowledgeGraph(Value):
     def with_visible(
         self, entities: tuple[Entity, ...], relations: tuple[Relation, ...]
     ) -> KnowledgeGraph:
-        """Return the same records, of which only these entities and relations are shown."""
+        """Return a graph of the same records that shows only these entities and relations."""
         visible = GraphUpdate(entities=entities, relations=relations)
         return KnowledgeGraph(records=self.records, visible=visible)
 
@@ -92,7 +92,7 @@ class KnowledgeGraph(Value):
 
     @property
     def entities(self) -> tuple[Entity, ...]:
-        """Return the entities, each once, in the order in which they were first stated."""
+        """Return the entities, each once, in the order of their first mention."""
         return (self.visible or self._shown).entities
 
     @property
@@ -105,8 +105,8 @@ class KnowledgeGraph(Value):
 
         A chain of evidence must not pass through such a joint. There is no joint if the passages
         share a fact that few namesakes share (a date, a state, a parent, a title), if a passage
-        is about the node and no namesake was read, if a passage states both its names, or if the
-        name is rare. Statements of one passage are never a joint.
+        is about the node and no namesake was read, if a passage states both its names, if the
+        name is rare, or if one passage makes both statements.
 
         >>> from ga_dspy.graph import Evidence
         >>> records = (
@@ -118,30 +118,30 @@ class KnowledgeGraph(Value):
         (True, False)
 
         Args:
-            name: The node as it is shown.
+            name: The shown name of the node.
             one: The passages of the first statement.
             other: The passages of the second statement.
         """
         if not set(one).isdisjoint(other):
             return False
-        clusters = self._view.clusters
-        keys = {node: {each.key for each in clusters[node]} for node in clusters}
-        ours = keys.pop(name, set())
-        has_rival = not all(map(ours.isdisjoint, keys.values()))
-        groups = groups_of_passages(clusters.get(name, []), has_rival)
-        these, those = ({groups.get(id, id) for id in ids} for ids in (one, other))
-        return these.isdisjoint(those)
+        clusters = dict(self._view.clusters)
+        cluster = clusters.pop(name, [])
+        keys = {reference.key for reference in cluster}
+        has_rival = any(reference.key in keys for reference in chain(*clusters.values()))
+        groups = groups_of_passages(cluster, has_rival)
+        first = {groups.get(id, id) for id in one}
+        return first.isdisjoint(groups.get(id, id) for id in other)
 
     @cached_property
     def names(self) -> dict[str, tuple[str, ...]]:
-        """Return each node, an entity or a plain value, with its names."""
+        """Return the names of each node, which is an entity or a plain value."""
         ends = (end for relation in self.relations for end in relation.ends)
         entities = {entity.name: (entity.name, *entity.aliases) for entity in self.entities}
         return {end: (end,) for end in ends} | entities
 
     @cached_property
     def nodes_by_name(self) -> dict[str, list[str]]:
-        """Return the nodes by name, normalised, with and without its qualifier.
+        """Return the nodes of each normalised name, with and without its qualifier.
 
         A surname, alone or with the first name, is included if only one person has it.
         """
@@ -159,15 +159,15 @@ class KnowledgeGraph(Value):
         return {name: people for name, people in shorter.items() if len(people) == 1} | nodes
 
     def find_all(self, name: str) -> tuple[Entity, ...]:
-        """Return every entity of a name or alias, in any spelling; namesakes are several."""
+        """Return every entity with a name or alias, in any spelling; namesakes are several."""
         shown = [e for e in self.entities if normalise(e.name) == normalise(name)]
         same = (e for e in self.entities if identity(name) in map(identity, self.names[e.name]))
         return tuple(shown or same)
 
     def find(self, name: str) -> Entity | None:
-        """Return the entity of a name; None if there is none, or several.
+        """Return the only entity with a name; None if there is none, or several.
 
-        Namesakes are shown with a qualifier, and found by it: "Cambridge (England)".
+        Namesakes are shown with a qualifier and found with it: "Cambridge (England)".
         """
         found = self.find_all(name)
         return found[0] if len(found) == 1 else None
@@ -175,40 +175,40 @@ class KnowledgeGraph(Value):
     def difference(self, earlier: KnowledgeGraph) -> Gain:
         """Return what was added since an earlier state of this graph, pruned or not.
 
-        More evidence or a better name for something known does not count.
+        More evidence or a better name for a known entity does not count.
         """
         entities, relations = set(earlier.records.entities), set(earlier.records.relations)
-        new: list[Entity] = []
+        added: list[Entity] = []
         attributes: list[tuple[str, str]] = []
         for entity, records in self._view.entities:
             known = [record for record in records if record in entities]
+            if records and not known:
+                added.append(entity)
+                continue
             before = {normalise(text) for e in known for text in (e.type, *e.attributes)}
-            if known or not records:
-                fresh = (a for a in entity.attributes if normalise(a) not in before)
-                attributes += [(entity.name, attribute) for attribute in fresh]
-            else:
-                new.append(entity)
-        gained = (one for one, records in self._view.relations if relations.isdisjoint(records))
-        return Gain(tuple(new), tuple(gained), tuple(attributes))
+            fresh = (a for a in entity.attributes if normalise(a) not in before)
+            attributes += [(entity.name, attribute) for attribute in fresh]
+        new = (shown for shown, records in self._view.relations if relations.isdisjoint(records))
+        return Gain(tuple(added), tuple(new), tuple(attributes))
 
     def __repr__(self) -> str:
-        """Return the number of entities and relations; `str` has everything."""
+        """Return the number of entities and relations; `str` shows everything."""
         return f"KnowledgeGraph(entities={len(self.entities)}, relations={len(self.relations)})"
 
     def _repr_html_(self) -> str:
         """Return the relations with the passages that state them, for notebooks."""
-        rows = (
-            (r.head, r.relation, r.tail, ", ".join(dict.fromkeys(e.passage for e in r.evidence)))
-            for r in self.relations
-        )
+        rows = []
+        for relation in self.relations:
+            ids = dict.fromkeys(evidence.passage for evidence in relation.evidence)
+            rows.append((relation.head, relation.relation, relation.tail, ", ".join(ids)))
         return notebook.line(repr(self)) + notebook.table(("head", "", "tail", "passages"), rows)
 
 
-# --- What is shown: one name for each entity, and relations between those names
+# --- The view: one name for each entity, and relations between those names
 
 
 class View(NamedTuple):
-    """Entities and relations as they are shown, each with its records."""
+    """The shown entities and relations, each with its records."""
 
     entities: tuple[tuple[Entity, tuple[Entity, ...]], ...]
     relations: tuple[tuple[Relation, tuple[Relation, ...]], ...]
@@ -221,9 +221,9 @@ def _view_of(records: GraphUpdate) -> View:
     found = references(records)
     parts = gather(found, matches(found, records.relations))
     titles = titles_of(parts)
-    place = {record: i for i, record in enumerate(records.entities)}
-    entities = [shown for shown in map(partial(shown_entity, place), titles, parts) if shown]
-    entities.sort(key=lambda shown: place[shown[1][0]] if shown[1] else len(place))
+    order = {record: i for i, record in enumerate(records.entities)}
+    entities = [shown for shown in map(partial(shown_entity, order), titles, parts) if shown]
+    entities.sort(key=lambda shown: order[shown[1][0]] if shown[1] else len(order))
     relations = shown_relations(records.relations, nodes_of_ends(titles, parts))
     return View(tuple(entities), tuple(relations), dict(zip(titles, parts, strict=True)))
 
@@ -237,7 +237,7 @@ def nodes_of_ends(titles: Iterable[str], parts: Iterable[Cluster]) -> dict[End, 
 def shown_entity(
     place: Mapping[Entity, int], title: str, part: Cluster
 ) -> tuple[Entity, tuple[Entity, ...]] | None:
-    """Return a cluster as it is shown, and its records; None for a value that has no record.
+    """Return the shown entity of a cluster, and its records; None for a value without a record.
 
     Args:
         place: The order of the records.
@@ -250,15 +250,18 @@ def shown_entity(
         return None
     types = Counter(record.type for record in records if record.type)
     kind = max(types, key=lambda text: (types[text], len(text), text), default="")
-    attributes = [a for e in records for a in e.attributes] + [e.type for e in records]
-    aliases = [a for e in records for a in e.aliases] + [one.name for one in part]
+    attributes = list(chain.from_iterable(record.attributes for record in records))
+    attributes += [record.type for record in records]
+    aliases = list(chain.from_iterable(record.aliases for record in records))
+    aliases += [one.name for one in part]
+    evidence = chain.from_iterable(record.evidence for record in records)
     entity = Entity(
         name=title,
         type=kind,
-        attributes=_distinct_wordings(attributes, besides=(kind,)),
-        aliases=_distinct_wordings(aliases, besides=(title, split_qualifier(title).base)),
+        attributes=_distinct_wordings(attributes, without=(kind,)),
+        aliases=_distinct_wordings(aliases, without=(title, split_qualifier(title).base)),
         about=tuple(_ids(part)),
-        evidence=tuple(dict.fromkeys(e for record in records for e in record.evidence)),
+        evidence=tuple(dict.fromkeys(evidence)),
     )
     return entity, records
 
@@ -266,10 +269,10 @@ def shown_entity(
 def shown_relations(
     relations: Iterable[Relation], node: Mapping[End, str]
 ) -> list[tuple[Relation, tuple[Relation, ...]]]:
-    """Return relations as they are shown, each with its records.
+    """Return the shown relations, each with its records.
 
-    The records of one triple and time are shown as one relation, which depends on the relations
-    of the same head alone. Relations of an entity with itself are dropped.
+    The records with one triple and time are shown as one relation. It depends only on relations
+    with the same head. Relations of an entity with itself are dropped.
 
     Args:
         relations: The records.
@@ -293,7 +296,7 @@ def shown_relations(
 def titles_of(parts: list[Cluster]) -> list[str]:
     """Return a unique name for each cluster; namesakes get a qualifier in parentheses.
 
-    A name depends on the clusters with the same name, with or without a qualifier, alone.
+    A name depends only on the clusters with the same name, with or without a qualifier.
     """
     names = [_name(part) for part in parts]
     namesakes = grouped((normalise(name), i) for i, name in enumerate(names))
@@ -306,16 +309,18 @@ def titles_of(parts: list[Cluster]) -> list[str]:
         for i in sorted(group, key=rank):
             qualifier = _qualifier(parts[i], [parts[j] for j in group if j != i])
             base = split_qualifier(names[i]).base
-            tries = (f"{qualifier} {n}".strip() if n > 1 else qualifier for n in count(1))
-            titles = (f"{base} ({text})" if text else base for text in tries)
-            shown = ((title, (identity(title), normalise(title))) for title in titles)
-            names[i], plain = next((title, plain) for title, plain in shown if plain not in used)
+            for n in count(1):
+                text = f"{qualifier} {n}".strip() if n > 1 else qualifier
+                names[i] = f"{base} ({text})" if text else base
+                plain = identity(names[i]), normalise(names[i])
+                if plain not in used:
+                    break
             used.add(plain)
     return names
 
 
 def _name(part: Cluster) -> str:
-    """Return the best supported name of a cluster, then the longest; acronyms come last."""
+    """Return the name of a cluster with the most passages, then the longest; acronyms come last."""
     support: Counter[str] = Counter()
     for one in part:
         support[one.name] += max(1, len(one.passages))
@@ -329,11 +334,10 @@ def _name(part: Cluster) -> str:
 def _qualifier(part: Cluster, namesakes: list[Cluster]) -> str:
     """Return what distinguishes a cluster from its namesakes.
 
-    The qualifier of its passage's title, else the shortest statement that contradicts all
+    It is the qualifier of its passage's title, else the shortest statement that contradicts all
     namesakes, else all statements.
     """
-    known = [[one.traits for one in other if any(one.traits)] for other in namesakes]
-    known = [cluster for cluster in known if cluster]
+    rivals = list(filter(None, map(_known_traits, namesakes)))
     kinds = {one.traits.kind for cluster in (part, *namesakes) for one in cluster} - {""}
     titles = sorted({title for one in part for title in one.traits.values("title")})
     qualifiers = filter(None, (split_title(title).qualifier for title in titles))
@@ -343,10 +347,14 @@ def _qualifier(part: Cluster, namesakes: list[Cluster]) -> str:
     for text in (*stated, *read):
         alone = [traits(kind, (text,), "") for kind in kinds if len(kinds) == 1]
         candidates.append((text, [traits(text, (), ""), *alone]))
-    for text, ours in candidates if known else ():
-        if all(any(starmap(contradict, product(ours, cluster))) for cluster in known):
+    for text, ours in candidates if rivals else ():
+        if all(any(starmap(contradict, product(ours, theirs))) for theirs in rivals):
             return text
     return "; ".join((*stated, *ids_in(_ids(part))))
+
+
+def _known_traits(part: Cluster) -> list[Traits]:
+    return [one.traits for one in part if any(one.traits)]
 
 
 def _ids(part: Cluster) -> list[str]:
@@ -362,10 +370,10 @@ def _details(part: Cluster) -> list[str]:
     return sorted(texts, key=lambda text: (len(text), text))
 
 
-def _distinct_wordings(texts: Iterable[str], besides: Iterable[str]) -> tuple[str, ...]:
-    """Return one wording of each text in first-seen order; which one, depends on no order."""
+def _distinct_wordings(texts: Iterable[str], without: Iterable[str]) -> tuple[str, ...]:
+    """Return the first wording, alphabetically, of each text that is not in `without`."""
     wordings = grouped((normalise(text), text) for text in texts)
-    for text in ("", *besides):
+    for text in ("", *without):
         wordings.pop(normalise(text), None)
     return tuple(map(min, wordings.values()))
 
@@ -379,7 +387,7 @@ _DATE: Final = re.compile(rf"(?:[\w ]*\b(?:{'|'.join(MONTHS)})\b[\w ]* )?\d{{4}}
 
 
 def _meaning(relation: str) -> str:
-    """Return the wording by which relations of the same ends are compared.
+    """Return the wording by which relations between the same ends are compared.
 
     >>> _meaning("is located in southern") == _meaning("located in")
     True
@@ -387,8 +395,8 @@ def _meaning(relation: str) -> str:
     False
     """
     words = relation_key(relation).split()
-    telling = ["located" if w in ("situated", "lies") else w for w in words if w not in _IDLE]
-    return " ".join(telling or words)
+    content = ["located" if w in ("situated", "lies") else w for w in words if w not in _IDLE]
+    return " ".join(content or words)
 
 
 _Triples = dict[tuple[str, str, str], list[Relation]]
@@ -396,7 +404,7 @@ _Triples = dict[tuple[str, str, str], list[Relation]]
 
 
 def _with_whole_dates(same: _Triples) -> _Triples:
-    """Merge the records of a year into those of the full date, if there is one."""
+    """Merge the records that state a year into those that state the full date, if it is unique."""
     dates: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for head, meaning, tail in same:
         plain = normalise(tail)
@@ -410,15 +418,17 @@ def _with_whole_dates(same: _Triples) -> _Triples:
 
 
 def _relation(head: str, tail: str, records: list[Relation]) -> Relation:
-    """Merge records of one triple; the wording with the most points of the compass is shown."""
+    """Merge records of one triple; the wording with the most compass points is shown."""
     wordings = Counter(record.relation for record in records)
     bearings = {w: sum(map(_BEARINGS.__contains__, normalise(w).split())) for w in wordings}
+    times = [record.time for record in records if record.time]
+    confidences = [r.confidence for r in records if r.confidence is not None]
     return Relation(
         head=head,
         relation=max(wordings, key=lambda w: (bearings[w], wordings[w], -len(w), w)),
         tail=tail,
-        time=min((record.time for record in records if record.time), default=None),
-        confidence=max((r.confidence for r in records if r.confidence is not None), default=None),
+        time=min(times, default=None),
+        confidence=max(confidences, default=None),
         evidence=tuple(dict.fromkeys(e for record in records for e in record.evidence)),
     )
 
@@ -431,9 +441,9 @@ def to_networkx(
 ) -> nx.MultiDiGraph[str]:
     """Return a directed multigraph: entities and plain values as nodes, relations as edges.
 
-    Entity nodes have `entity=True`, type, attributes, aliases and ids (if any); edges have the
-    relation, the time and confidence (if stated), the ids of the passages that state them and, for
-    those among `passages`, `evidence`: JSON of title, source and quoted sentences.
+    Entity nodes have `entity=True`, type, attributes, aliases and ids (if any). Edges have the
+    relation, time and confidence (if stated), and the ids of the passages that state them. If
+    `passages` has some of these, `evidence` is JSON of title, source and quoted sentences.
     """
     import networkx as nx
 
@@ -446,15 +456,13 @@ def to_networkx(
     for relation in graph.relations:
         others = (end for end in relation.ends if end not in network)
         network.add_nodes_from(others, entity=False)
-        stated = {"time": relation.time, "confidence": relation.confidence}
+        passage_ids = dict.fromkeys(evidence.passage for evidence in relation.evidence)
+        stated = {"relation": relation.relation, "passages": tuple(passage_ids)}
+        stated |= {"time": relation.time, "confidence": relation.confidence}
         if quotes := _quotes(relation, passages):
             stated["evidence"] = json.dumps(quotes, ensure_ascii=False)
-        network.add_edge(
-            *relation.ends,
-            relation=relation.relation,
-            passages=tuple(dict.fromkeys(evidence.passage for evidence in relation.evidence)),
-            **{key: value for key, value in stated.items() if value is not None},
-        )
+        stated = {key: value for key, value in stated.items() if value is not None}
+        network.add_edge(*relation.ends, **stated)
     return network
 
 
@@ -465,15 +473,14 @@ def _quotes(relation: Relation, passages: Mapping[str, Passage]) -> list[dict[st
 
 
 def to_graphml(graph: KnowledgeGraph, passages: Mapping[str, Passage] = {}) -> str:
-    """Return GraphML for Gephi, yEd and the like; lists are joined with "; ", or else JSON.
+    """Return GraphML, for example for Gephi or yEd; lists are joined with "; ", or else JSON.
 
-    `ga_dspy.graphrag.import_graph` reads it back; see `to_networkx` for `passages`.
+    `ga_dspy.graphrag.import_graph` reads it back. See `to_networkx` for `passages`.
     """
     import networkx as nx
 
     network = nx.relabel_nodes(to_networkx(graph, passages), visible)
-    all_details = [details for *_, details in (*network.nodes.data(), *network.edges.data())]
-    for details in all_details:
+    for *_, details in (*network.nodes.data(), *network.edges.data()):
         details.update({key: _plain(value) for key, value in details.items()})
     return "\n".join(nx.generate_graphml(network))
 
@@ -502,9 +509,9 @@ def from_json(text: str) -> KnowledgeGraph:
         return KnowledgeGraph.model_validate_json(text)
     except ValidationError as error:
         raise DamagedFile(
-            f"the text reads as no graph ({error.errors()[0]['msg']})",
-            expected="the JSON that `to_json` wrote",
-            remedy="restore it from a copy, or ask again",
+            f"the text is not a graph ({error.errors()[0]['msg']})",
+            expected="JSON written by `to_json`",
+            remedy="restore the file from a copy, or ask the question again",
         ) from error
 
 
