@@ -1,16 +1,16 @@
-"""Checks: do passages state each link of a chain, and does the chain answer its question?
+"""Checks: do passages state each link of a chain, and does the chain answer the question?
 
-`evidence_chain` finds a path from a question to an answer. Each of its links may be true and the
-chain may still not answer the question: it leads to the other party, to another year, to a
-brother's death, through a statement that a passage denies, or through two things of one name. The
-checks compare wording; they cannot tell whether a passage is right.
+`evidence_chain` finds a path from a question to an answer. Even if each of its links is true, the
+chain may not answer the question: it may lead to the other party, to another year or to a
+brother's death, or through a statement that a passage denies or through two namesakes. The checks
+compare wording; they cannot tell whether a passage is right.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, combinations, pairwise
+from itertools import combinations, pairwise
 from typing import Final, NamedTuple
 
 from ga_dspy import lexicon
@@ -59,8 +59,8 @@ class Link(NamedTuple):
 
     Attributes:
         relation: The relation.
-        goal: The end that is nearer to the answer; empty where both are equally near.
-        statements: The sentences that state it without denying it.
+        goal: The end that is nearer to the answer; empty if both are equally near.
+        statements: The sentences that state the relation without denying it.
     """
 
     relation: Relation
@@ -69,32 +69,32 @@ class Link(NamedTuple):
 
     @property
     def things(self) -> frozenset[str]:
-        """Return its ends that are neither a value nor a class, such as a nationality."""
+        """Return the ends that are neither a value nor a class, such as a nationality."""
         ends = self.relation.ends[: 1 if is_class(self.relation) else 2]
         values = (end for end in ends if kind_of_value(end) or fold(end) in lexicon.ADJECTIVES)
         return frozenset(ends).difference(values)
 
     @property
     def passages(self) -> frozenset[str]:
-        """Return the ids of the passages that state it."""
+        """Return the ids of the passages that state the relation."""
         return frozenset(each.passage for each in self.statements)
 
     @property
     def meanings(self) -> frozenset[str]:
-        """Return the meanings of its words that a sentence has; a dated work implies a release."""
+        """Return the meanings that the sentences state; a dated work implies a release."""
         is_dated = is_class(self.relation) and holds_date(self.relation.tail)
-        own = frozenset(("release", "founding") if is_dated else ())
-        return own.union(*(each.meanings for each in self.statements))
+        implied = frozenset(("release", "founding") if is_dated else ())
+        return implied.union(*(each.meanings for each in self.statements))
 
     @property
     def wording(self) -> str:
-        """Return its own words and the parts of sentences that state it."""
+        """Return the words of the relation and of the parts of sentences that state it."""
         one, parts = self.relation, (each.part for each in self.statements)
         return " ".join(filter(None, (one.head, one.relation, one.tail, one.time, *parts)))
 
 
 class Case(NamedTuple):
-    """A chain with everything that the checks need."""
+    """A chain, with the question, answer, graph and passages that the checks need."""
 
     graph: KnowledgeGraph
     question: Question
@@ -105,22 +105,26 @@ class Case(NamedTuple):
 
     @property
     def judgement(self) -> str:
-        """Return "yes" or "no" where the answer is one, else an empty string."""
+        """Return "yes" or "no" if the answer means one of them, else an empty string."""
         word = normalise(self.answer).partition(" ")[0]
         return {"yes": "yes", "true": "yes", "no": "no", "false": "no"}.get(word, "")
 
     @property
     def is_comparison(self) -> bool:
-        """Return whether the answer is yes, no or something that the question names."""
+        """Return whether the answer is yes, no or a node that the question names."""
         named = named_by(self.graph, self.answer)
         return bool(self.judgement) or not named.isdisjoint(self.sources)
 
     @property
     def described(self) -> str:
         """Return the types and attributes of the nodes on the chain."""
-        nodes = dict.fromkeys(end for link in self.links for end in link.relation.ends)
-        known = filter(None, map(self.graph.find, nodes))
-        return " ".join(text for each in known for text in (each.type, *each.attributes))
+        entities = filter(None, map(self.graph.find, dict.fromkeys(self.ends)))
+        return " ".join(text for each in entities for text in (each.type, *each.attributes))
+
+    @property
+    def ends(self) -> list[str]:
+        """Return the head and tail of each link, in order."""
+        return [end for link in self.links for end in link.relation.ends]
 
 
 def sound_chain(
@@ -137,19 +141,19 @@ def sound_chain(
     Returns:
         Relations of the graph, in the order of `evidence_chain`; empty if a check fails.
     """
-    denied = read_question(graph, question).denials
+    allowed = read_question(graph, question).denials
     stated: dict[Relation, tuple[Statement, ...]] = {}
     rest = graph
-    while chain := evidence_chain(rest, question, answer):
-        for relation in (each for each in chain if each not in stated):
-            own = denials(relation.relation)
+    while relations := evidence_chain(rest, question, answer):
+        for relation in set(relations) - stated.keys():
+            denied = denials(relation.relation)
             found = statements(graph, relation, passages)
-            stated[relation] = tuple(each for each in found if own | each.denials <= denied)
-        unstated = [relation for relation in chain if not stated[relation]]
+            stated[relation] = tuple(each for each in found if denied | each.denials <= allowed)
+        unstated = [relation for relation in relations if not stated[relation]]
         if not unstated:
-            case = _case(rest, question, answer, chain, stated, passages)
-            faults = [*_FAULTS, *(_FAULTS_COMPARING if case.is_comparison else _FAULTS_OTHERWISE)]
-            return () if any(has_fault(case) for has_fault in faults) else chain
+            case = _case(rest, question, answer, relations, stated, passages)
+            others = _COMPARISON_FAULTS if case.is_comparison else _LOOKUP_FAULTS
+            return () if any(has_fault(case) for has_fault in (*_FAULTS, *others)) else relations
         rest = _without(rest, unstated)
     return ()
 
@@ -159,8 +163,8 @@ def fits_question(
 ) -> bool:
     """Return whether an answer has the form and the kind that its question asks for.
 
-    A date for "when", yes or no for "is", one of the options for "A or B". It says nothing about
-    whether the answer is right.
+    "When" asks for a date, "is" for yes or no, "A or B" for one of the options. A fitting answer
+    may still be wrong.
     """
     case = _case(graph, question, answer, chain)
     return not (_has_other_form(case) or (not case.is_comparison and _is_of_other_kind(case)))
@@ -177,34 +181,35 @@ def _case(
     import networkx as nx
 
     sources = named_in(graph, question)
-    parts = [answer, *LIST.split(answer)]
-    ends = dict.fromkeys(end for each in chain for end in each.ends)
-    goals = named_by(graph, answer) | {e for e in ends if any(says(e, part) for part in parts)}
-    far = hops_from(nx.Graph(each.ends for each in chain), goals.difference(sources))
+    goals = set(named_by(graph, answer))
+    for part in (answer, *LIST.split(answer)):
+        goals.update(end for relation in chain for end in relation.ends if says(end, part))
+    hops = hops_from(nx.Graph(relation.ends for relation in chain), goals.difference(sources))
     links = []
-    for each in chain:
-        head, tail = (far.get(end, len(chain) + 1) for end in each.ends)
-        goal = "" if head == tail else each.head if head < tail else each.tail
-        links.append(Link(each, goal, stated.get(each, ())))
+    for relation in chain:
+        nearest, farthest = sorted(relation.ends, key=lambda end: hops.get(end, len(chain) + 1))
+        is_even = hops.get(nearest) == hops.get(farthest)
+        links.append(Link(relation, "" if is_even else nearest, stated.get(relation, ())))
     return Case(graph, read_question(graph, question), sources, answer, tuple(links), passages)
 
 
-def _without(graph: KnowledgeGraph, gone: Collection[Relation]) -> KnowledgeGraph:
+def _without(graph: KnowledgeGraph, hidden: Collection[Relation]) -> KnowledgeGraph:
     """Return a graph that does not show these relations, types and attributes."""
-    texts = {each.ends for each in gone if each.relation == "described as"}
+    texts = {relation.ends for relation in hidden if relation.relation == "described as"}
     entities = []
-    for each in graph.entities:
-        attributes = tuple(a for a in each.attributes if (each.name, a) not in texts)
-        kind = "" if (each.name, each.type) in texts else each.type
-        entities.append(each.model_copy(update={"type": kind, "attributes": attributes}))
-    return graph.with_visible(tuple(entities), tuple(r for r in graph.relations if r not in gone))
+    for entity in graph.entities:
+        attributes = tuple(a for a in entity.attributes if (entity.name, a) not in texts)
+        kind = "" if (entity.name, entity.type) in texts else entity.type
+        entities.append(entity.model_copy(update={"type": kind, "attributes": attributes}))
+    relations = tuple(relation for relation in graph.relations if relation not in hidden)
+    return graph.with_visible(tuple(entities), relations)
 
 
 # --- The faults of a chain: namesakes, polarity, time
 
 
 def _joins_namesakes(case: Case) -> bool:
-    """Return whether two links only share a name: it may belong to two things."""
+    """Return whether two links share only a name, which may belong to two namesakes."""
     return any(
         case.graph.is_joint(node, one.passages, other.passages)
         and not _is_titled(case, node, one.passages | other.passages)
@@ -214,7 +219,7 @@ def _joins_namesakes(case: Case) -> bool:
 
 
 def _is_titled(case: Case, node: str, passages: Iterable[str]) -> bool:
-    """Return whether one of these passages is titled with the only thing of this name."""
+    """Return whether the title of a passage is the name, and only one node has that name."""
     titles = (case.passages[id].title for id in passages)
     is_only = len(case.graph.nodes_by_name.get(normalise(node), ())) == 1
     return is_only and any(identity(title) == identity(node) for title in titles)
@@ -222,9 +227,10 @@ def _is_titled(case: Case, node: str, passages: Iterable[str]) -> bool:
 
 def _lacks_denial(case: Case) -> bool:
     """Return whether the chain lacks a negation or hedge of the question."""
-    ours = (denials(link.relation.relation) for link in case.links)
-    theirs = (each.denials for link in case.links for each in link.statements)
-    return case.judgement != "no" and bool(case.question.denials.difference(*ours, *theirs))
+    in_relations = (denials(link.relation.relation) for link in case.links)
+    in_sentences = (each.denials for link in case.links for each in link.statements)
+    lacking = case.question.denials.difference(*in_relations, *in_sentences)
+    return case.judgement != "no" and bool(lacking)
 
 
 _SPAN: Final = re.compile(
@@ -235,16 +241,16 @@ _CLAUSE: Final = re.compile(r"[;:]|,? (?:and|but|while|whereas|then)\b|, ")
 
 
 def is_of_year(text: str, year: str, about: str) -> bool:
-    """Return whether a text dates something to a year, in its clause or by a span.
+    """Return whether a text dates a name to a year, in a clause with the name or by a span.
 
     >>> is_of_year("Eva won in 2004, and Tom won it in 2005.", "2004", "Tom")
     False
     >>> is_of_year("Ada was mayor from 2001 to 2009.", "2005", "Ada")
     True
     """
-    here = [each for each in _CLAUSE.split(text) if each and mentions(about, each)]
-    dated = [each for each in here if re.search(r"\d{4}", each)] or [text]
-    return any(_has_year(each, year) for each in dated)
+    clauses = [clause for clause in _CLAUSE.split(text) if clause and mentions(about, clause)]
+    dated = [clause for clause in clauses if re.search(r"\d{4}", clause)] or [text]
+    return any(_has_year(clause, year) for clause in dated)
 
 
 def _has_year(text: str, year: str) -> bool:
@@ -253,42 +259,41 @@ def _has_year(text: str, year: str) -> bool:
 
 
 def _is_of_other_time(case: Case) -> bool:
-    """Return whether the chain is of another year, or of the past and the question is not."""
-    stated = [(link, each) for link in case.links for each in link.statements]
-    own = [f"{one.relation} {one.time or ''} {one.tail}" for one, _, _ in case.links]
-    own += [case.described, *(end for link in case.links for end in link.relation.ends)]
-    about = [
-        (each.text, case.answer if mentions(case.answer, each.text) else link.relation.head)
-        for link, each in stated
-    ]
+    """Return whether the chain lacks a year of the question, or is about the past only."""
+    texts = [f"{one.relation} {one.time or ''} {one.tail}" for one, _, _ in case.links]
+    texts += [case.described, *case.ends]
+    sentences, wordings = list[tuple[str, str]](), list[str]()
+    for link in case.links:
+        for each in link.statements:
+            about = case.answer if mentions(case.answer, each.text) else link.relation.head
+            sentences.append((each.text, about))
+            wordings += [link.relation.relation, each.part, *each.behind.split()[:1]]
     for year in case.question.years:
-        is_stated = any(is_of_year(text, year, name) for text, name in about)
-        if not is_stated and not any(_has_year(text, year) for text in own):
+        is_stated = any(is_of_year(text, year, about) for text, about in sentences)
+        if not is_stated and not any(_has_year(text, year) for text in texts):
             return True
     past, asked = word_table("past").keys(), set(case.question.words)
     is_present = asked & {"is", "are"} and not asked & {"was", "were", "did", "had", *past}
-    said = ((link.relation.relation, each.part, *each.behind.split()[:1]) for link, each in stated)
-    parts = fold_words(" ".join(chain.from_iterable(said)))
-    return bool(is_present and past & set(parts.split()))
+    return bool(is_present and past & set(fold_words(" ".join(wordings)).split()))
 
 
-# --- Words of the question that the chain does not have
+# --- Words of the question that the chain lacks
 
 
 def _lacks_word(case: Case) -> bool:
     """Return whether the chain lacks a word of the question.
 
-    A word that asks for a property must be in a relation; a word that narrows down may be in a
-    sentence; a name may be anywhere in them.
+    A word that asks for a property must be in a relation. Any other content word may be in a
+    sentence, a description or a name.
     """
-    # "son of" is about a father or a mother too.
-    inverse = (entries_in("inverse", link.relation.relation) for link in case.links)
-    related = NO_WORDS.union(*inverse, *(link.meanings for link in case.links))
+    related = NO_WORDS.union(*(link.meanings for link in case.links))
+    for link in case.links:  # "son of" also answers a question about a father or a mother
+        related |= entries_in("inverse", link.relation.relation)
     kinds = meanings_in(case.described)
     wording = " ".join(link.wording for link in case.links)
     texts = (each.text for link in case.links for each in link.statements)
-    there = set(fold_words(" ".join((wording, case.described, *texts))).split())
-    around = kinds | meanings_in(wording) | {word for word in there if word.isdecimal()}
+    words = set(fold_words(" ".join((wording, case.described, *texts))).split())
+    stated = kinds | meanings_in(wording) | set(filter(str.isdecimal, words))
     telling, order = case.question.telling, word_table("order")
     for asked in case.question.asked:
         i, word, meanings = asked
@@ -296,21 +301,21 @@ def _lacks_word(case: Case) -> bool:
             continue
         if i in telling and not (is_agent(word) and meanings & kinds):
             return True
-        if meanings.isdisjoint(around) and not asked.is_kind:
+        if meanings.isdisjoint(stated) and not asked.is_kind:
             return True
     ranks = {word for word in case.question.words if word in order or word in ORDINAL_WORDS}
-    return not case.is_comparison and not ranks <= there | _AROUND
+    return not case.is_comparison and not ranks <= words | _COMPARING
 
 
-_AROUND: Final = frozenset(("before", "after", "more", "most", "less", "least"))
+_COMPARING: Final = frozenset(("before", "after", "more", "most", "less", "least"))
 
 
 def _has_other_holder(case: Case) -> bool:
-    """Return whether the chain is of the director of another film than the question names."""
+    """Return whether the chain has, say, the director of a film that the question does not name."""
     tokens = case.question.words
     for i, word, meanings in case.question.asked:
-        behind = [t for t in tokens[i + 1 : i + 5] if t not in ARTICLES and not kind_of(t)]
-        if not is_agent(word) or behind[:2] != ["of", NAME]:
+        after = [t for t in tokens[i + 1 : i + 5] if t not in ARTICLES and not kind_of(t)]
+        if not is_agent(word) or after[:2] != ["of", NAME]:
             continue
         stated = [link for link in case.links if not meanings.isdisjoint(link.meanings)]
         if stated and not any(set(case.sources) & {*link.relation.ends} for link in stated):
@@ -320,13 +325,13 @@ def _has_other_holder(case: Case) -> bool:
 
 def _has_other_kin(case: Case) -> bool:
     """Return whether the chain has a relative that the question does not ask for."""
-    wanted = entries_in("kin", " ".join(case.question.words))
-    allowed = wanted.union(*(_MAY_BE[each] for each in wanted))
-    related = [entries_in("kin", link.relation.relation) for link in case.links]
-    generations = sum(not kin.isdisjoint(("parent", "child")) for kin in related)
-    is_short = "grand" in wanted and generations < 2
+    asked = entries_in("kin", " ".join(case.question.words))
+    allowed = asked.union(*(_MAY_BE[kin] for kin in asked))
+    stated = [entries_in("kin", link.relation.relation) for link in case.links]
+    generations = sum(not kin.isdisjoint(("parent", "child")) for kin in stated)
+    is_short = "grand" in asked and generations < 2
     is_stated = any("grand" in link.relation.relation for link in case.links)
-    return any(not kin <= allowed for kin in related) or (is_short and not is_stated)
+    return any(not kin <= allowed for kin in stated) or (is_short and not is_stated)
 
 
 _MAY_BE: Final = {
@@ -339,18 +344,21 @@ _MAY_BE: Final = {
 
 
 def _runs_other_way(case: Case) -> bool:
-    """Return whether the chain states of one party what the question asks of the other."""
+    """Return whether the chain leads to the wrong party of an action.
+
+    For example, it leads to the buyer, and the question asks which firm was bought.
+    """
     tokens = case.question.words
     if not {"when", "where"}.isdisjoint(tokens[:2]):
         return False
     for i, word, meanings in case.question.asked:
         is_action = i in case.question.telling or "than" in tokens[i + 1 : i + 2]
         is_third_person = word.endswith("s") and not is_sort(tokens, i)
-        wanted = role_asked(tokens, i) if is_action or is_third_person else ""
-        if not wanted or meanings & SYMMETRIC:
+        asked = role_asked(tokens, i) if is_action or is_third_person else ""
+        if not asked or meanings & SYMMETRIC:
             continue
         roles = {role for link in case.links for role in _roles(link, meanings)}
-        is_met = roles != {"done to"} if wanted == "other" else wanted in roles
+        is_met = roles != {"done to"} if asked == "other" else asked in roles
         if roles and not is_met:
             return True
     return False
@@ -360,7 +368,7 @@ _OTHER: Final[Mapping[Role, Role]] = {"doer": "done to", "done to": "doer"}
 
 
 def _roles(link: Link, meanings: frozenset[str]) -> Iterator[Role]:
-    """Yield the roles that a link gives its goal, by words of these meanings."""
+    """Yield the roles that a link gives its goal, at each word with one of these meanings."""
     table = word_table("inverse")
     for word in fold_words(link.relation.relation).split() if link.goal else ():
         is_inverse = not meanings.isdisjoint(table.get(word, ()))
@@ -380,23 +388,22 @@ _OPTIONS: Final = re.compile(r"[,:]\s*((?!who|which|that|what|and\b)[^,:]+\bor\b
 def _has_other_form(case: Case) -> bool:
     """Return whether the form of the question excludes the answer.
 
-    "Are both …?" asks for yes or no, "which …, A or B?" for A or B, and what both are has to be
-    stated of each.
+    "Are both …?" asks for yes or no, and the chain must be about each of the two; "which …, A or
+    B?" asks for A or B.
     """
     tokens = case.question.words
     asks_for_word = "or" in tokens or not _ASKING.isdisjoint(tokens)
     offered = _OPTIONS.search(case.question.text)
     is_offered = offered is None or bool(mentions(case.answer, offered[1]))
-    is_polar = tokens[0] in _POLAR and not asks_for_word
+    is_polar = case.question.words[0] in _POLAR and not asks_for_word
     if not case.judgement and (is_polar or not is_offered):
         return True
-    ends = {end for link in case.links for end in link.relation.ends}
     both = _joined(case.question) if "both" in tokens and case.judgement != "no" else ()
-    return any(named_by(case.graph, name).isdisjoint(ends) for name in both)
+    return any(named_by(case.graph, name).isdisjoint(case.ends) for name in both)
 
 
 def _joined(question: Question) -> tuple[str, ...]:
-    """Return the two names in "A and B are both", if the question has these."""
+    """Return the two names in "A and B", if the question has these words."""
     tokens = [word for word in question.words if word not in ARTICLES]
     place = next(iter(places((NAME, "and", NAME), tokens)), len(tokens))
     return question.names[tokens[:place].count(NAME) :][:2] if place < len(tokens) else ()
@@ -407,33 +414,31 @@ _APART: Final = ({"person", "work"}, {"person", "place"}, {"work", "place"})
 
 
 def _is_of_other_kind(case: Case) -> bool:
-    """Return whether the answer is not of the kind that the question asks for."""
-    tokens, value = case.question.words, kind_of_value(case.answer)
+    """Return whether the question asks for another kind of answer."""
+    tokens, opening = case.question.words, case.question.words[0]
+    value = kind_of_value(case.answer)
     entity = case.graph.find(case.answer)
     kind = broad_kind(kind_of(entity.type)) if entity else ""
-    sorts = [kind_of(behind) for word, behind in pairwise(tokens) if word in ("which", "what")]
+    sorts = [kind_of(after) for word, after in pairwise(tokens) if word in ("which", "what")]
     if sorts and {broad_kind(sorts[0]), kind} in _APART:
         return True
-    if tokens[0] == "when" and not holds_date(case.answer):
+    if opening == "when" and not holds_date(case.answer):
         return True
     is_number = bool(value) or not NUMBER_WORDS.keys().isdisjoint(fold_words(case.answer).split())
     if tokens[:2] == ("how", "many") and not is_number:
         return True
-    if tokens[0] in ("who", "whom", "whose") and (value or kind in ("place", "work")):
+    if opening in ("who", "whom", "whose") and (value or kind in ("place", "work")):
         return True
-    if tokens[0] == "where" or not _NATIONALITY.isdisjoint(tokens):
-        # "Where does the director of X work?" asks about the director, and not who it is.
-        own = named_by(case.graph, case.answer)
-        last = [link.relation.relation for link in case.links if link.goal in own]
-        holders = (
-            asked.meanings
-            for asked in case.question.asked
-            if is_agent(asked.word) and tokens[asked.place + 1 : asked.place + 2] == ("of",)
-        )
+    if opening == "where" or not _NATIONALITY.isdisjoint(tokens):
+        # "Where does the director of X work?" does not ask who the director is.
+        nodes = named_by(case.graph, case.answer)
+        last = [link.relation.relation for link in case.links if link.goal in nodes]
         stated = NO_WORDS.union(*map(meanings_in, last))
-        if any(not stated.isdisjoint(meanings) for meanings in holders):
-            return True
-    asks_for_place = tokens[0] == "where" or tokens[:4] == ("what", "is", "the", "place")
+        for i, word, meanings in case.question.asked:
+            is_holder = is_agent(word) and tokens[i + 1 : i + 2] == ("of",)
+            if is_holder and not stated.isdisjoint(meanings):
+                return True
+    asks_for_place = opening == "where" or tokens[:4] == ("what", "is", "the", "place")
     return asks_for_place and (bool(value) or kind in ("person", "work", "band"))
 
 
@@ -441,14 +446,13 @@ def _is_of_other_kind(case: Case) -> bool:
 
 
 _Reached = Sequence[tuple[Link, int]]
-"""The links that lead from a source, and how far from it each is."""
+"""The links that lead from a source, each with its distance in hops."""
 
 
 def _compares_otherwise(case: Case) -> bool:
     """Return whether the facts of a comparison do not lead to the answer."""
     tokens, order = case.question.words, word_table("order")
-    reached = {source: list(_from(case, source)) for source in case.sources}
-    reached = {source: links for source, links in reached.items() if links}
+    reached = {source: links for source in case.sources if (links := list(_from(case, source)))}
     orders = [each for word in tokens for each in order.get(word, ())]
     if orders:
         return not _is_in_order(case, reached, orders[0])
@@ -456,19 +460,24 @@ def _compares_otherwise(case: Case) -> bool:
         return not _is_same(case, reached)
     if case.judgement == "no":
         return not any(denials(link.relation.relation) for link in case.links)
+    if not case.judgement:
+        return False
     telling = [each for each in case.question.asked if each.place in case.question.telling]
-    stated = [NO_WORDS.union(*(link.meanings for link, _ in links)) for links in reached.values()]
-    is_stated = not any(each.meanings.isdisjoint(one) for each in telling for one in stated)
-    return bool(case.judgement) and not is_stated
+    stated = map(_meanings, reached.values())
+    return any(each.meanings.isdisjoint(one) for one in stated for each in telling)
+
+
+def _meanings(links: _Reached) -> frozenset[str]:
+    return NO_WORDS.union(*(link.meanings for link, _ in links))
 
 
 def _from(case: Case, source: str) -> Iterator[tuple[Link, int]]:
-    """Yield the links that lead from a source, not beyond another source."""
+    """Yield the links that lead from a source, but not beyond another source."""
     front, seen, rest = {source}, {source, *case.sources}, list(case.links)
-    far = 0
+    hops = 0
     while found := [link for link in rest if not front.isdisjoint(link.relation.ends)]:
-        far += 1
-        yield from ((link, far) for link in found)
+        hops += 1
+        yield from ((link, hops) for link in found)
         rest = [link for link in rest if link not in found]
         front = {end for link in found for end in link.relation.ends} - seen
         seen |= front
@@ -478,7 +487,7 @@ _Amount = tuple[float, ...]
 
 
 def _amounts(text: str, kind: str) -> Iterator[_Amount]:
-    """Yield the dates of a text as (year, month, day), 0 where unstated, or its other numbers.
+    """Yield the dates of a text as (year, month, day), 0 for unstated parts, or its other numbers.
 
     >>> list(_amounts("3 May 1950", "date")), list(_amounts("3,000 people", "number"))
     ([(1950.0, 5.0, 3.0)], [(3000.0,)])
@@ -507,7 +516,7 @@ def _is_in_order(case: Case, reached: Mapping[str, _Reached], order: str) -> boo
         if not found:
             return False
         values[source] = min(found) if pick == "least" else max(found)
-        shared.append(NO_WORDS.union(*(link.meanings for link, _ in links)))
+        shared.append(_meanings(links))
     if len(values) < 2 or not frozenset.intersection(*shared):
         return False
     is_most = is_life or pick == "most"
@@ -528,7 +537,7 @@ def _values(links: _Reached, kind: str, events: frozenset[str]) -> list[_Amount]
 
 
 def _life(links: _Reached) -> list[_Amount]:
-    """Return how long somebody lived, as years, months and days."""
+    """Return a lifespan as years, months and days, if the links state a birth and a death."""
     born, died = (_values(links, "date", frozenset((event,))) for event in ("birth", "death"))
     return [tuple(d - b for b, d in zip(born[0], died[0], strict=True))] if born and died else []
 
@@ -546,29 +555,33 @@ def _is_decided(one: _Amount, other: _Amount, is_life: bool) -> bool:
 
 
 def _is_same(case: Case, reached: Mapping[str, _Reached]) -> bool:
-    """Return whether the values of a comparison are the same, or not where the answer is no."""
+    """Return whether a comparison's values are the same and the answer yes, or neither.
+
+    The last content word of the question names the value; those before it lead there.
+    """
     tokens = case.question.words
-    needed = [e.meanings for e in case.question.asked if e.is_kind or not is_sort(tokens, e.place)]
-    if len(reached) < 2 or not needed:
+    asked = [e.meanings for e in case.question.asked if e.is_kind or not is_sort(tokens, e.place)]
+    if len(reached) < 2 or not asked:
         return False
-    *way, last = needed
+    *way, last = asked
+    leading = NO_WORDS.union(*way)
     values = []
     for links in reached.values():
-        on_way = [far for link, far in links if any(each & link.meanings for each in way)]
-        behind = (link for link, far in links if far > max(on_way, default=0))
-        values.append({value for link in behind for value in _what(link, last)})
+        on_way = [hops for link, hops in links if leading & link.meanings]
+        after = (link for link, hops in links if hops > max(on_way, default=0))
+        values.append({value for link in after for value in _stated_values(link, last)})
         if not values[-1] or len(on_way) < len(way):
             return False
     return bool(set.intersection(*values)) == (case.judgement == "yes")
 
 
-def _what(link: Link, meanings: frozenset[str]) -> Iterator[str]:
-    """Yield the values of these meanings that a link states; a country under one of its names."""
-    found = fold_words(link.relation.tail).split()
-    is_land = is_class(link.relation) and not lexicon.ADJECTIVES.isdisjoint(found)
-    if meanings.isdisjoint(link.meanings) and not (is_land and "country" in meanings):
+def _stated_values(link: Link, meanings: frozenset[str]) -> Iterator[str]:
+    """Yield the values with these meanings that a link states; a country has one name."""
+    words = fold_words(link.relation.tail).split()
+    is_national = is_class(link.relation) and not lexicon.ADJECTIVES.isdisjoint(words)
+    if meanings.isdisjoint(link.meanings) and not (is_national and "country" in meanings):
         return
-    for word in found if "country" in meanings else ():
+    for word in words if "country" in meanings else ():
         if word in lexicon.ADJECTIVES or word in lexicon.COUNTRY_FORMS:
             yield min(word, *lexicon.COUNTRY_FORMS.get(word, ()), key=str)
     if not is_class(link.relation):
@@ -579,5 +592,5 @@ _FAULTS: Final = (
     _joins_namesakes, _lacks_denial, _has_other_form, _lacks_word, _has_other_holder,
     _has_other_kin, _is_of_other_time,
 )  # fmt: skip
-_FAULTS_COMPARING: Final = (_compares_otherwise,)
-_FAULTS_OTHERWISE: Final = (_runs_other_way, _is_of_other_kind)
+_COMPARISON_FAULTS: Final = (_compares_otherwise,)
+_LOOKUP_FAULTS: Final = (_runs_other_way, _is_of_other_kind)
