@@ -1,7 +1,7 @@
-"""Identity: whether a name means anything, and which entity, judged by its wording alone.
+"""Names: whether a name means an entity, and which one, as judged by its wording alone.
 
-Placeholders ("unknown"), guesses ("possibly a singer") and reports of nothing ("none found") mean
-no entity. Two names may mean the same one, and a text may state that they do.
+Placeholders ("unknown"), guesses ("possibly a singer") and empty reports ("none found") mean no
+entity. Two names may mean the same entity, and a text may state that they do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -24,11 +23,11 @@ TABLES: Final = json.loads(Path(__file__).with_name("identity.json").read_text("
 
 
 def groups(table: str) -> dict[str, str]:
-    """Return the group of each member of a table that lists members by group."""
+    """Invert a table that lists members by group: return the group of each member."""
     return {member: group for group, members in TABLES[table].items() for member in members}
 
 
-# --- Names
+# --- Qualifiers, spellings, acronyms, titles
 
 _QUALIFIED: Final = re.compile(r"(?P<base>.*\S)\s*\((?P<qualifier>[^()]+)\)")
 _ROMAN: Final = re.compile(r"(?:xl|l?x{0,3})(?:ix|iv|v?i{0,3})")
@@ -36,13 +35,13 @@ _BRITISH: Final = re.compile(r"(\w\w)our(s|ed|ing|ful|ite|ites)?\Z")
 _SMALL_WORDS: Final = ARTICLES | {"and", "at", "by", "de", "for", "in", "of", "on"}
 
 WORD_SIMILARITY: Final = 0.87
-"""How similar two spellings of one word must be: one typo in eight letters or more.
+"""The minimum similarity of two spellings of one word: one typo in eight letters or more.
 
-Similarity is one minus the Damerau-Levenshtein distance over the longer length. Measured on
-2,790 pairs of an article's title and another name for it that are spelled differently, and on
-77,881 pairs of different titles in one question's context (HotpotQA, 2Wiki, MuSiQue):
-`near_duplicate` joins 84 of the former and 3 of the latter; a plain edit ratio over the whole
-name, set to join as many of the former (93 %), joins 409 of the latter.
+Similarity is one minus the Damerau-Levenshtein distance divided by the longer length. Measured on
+HotpotQA, 2Wiki and MuSiQue: of 2,790 pairs of an article's title and a differently spelled name for
+it, `near_duplicate` joins 84, and of 77,881 pairs of different titles in one question's context, 3.
+An edit ratio over the whole name with a threshold (93 %) that joins as many of the former joins 409
+of the latter.
 """
 
 _AUXILIARY: Final = re.compile(r"\A(?:(?:is|was|are|were|be|been|has|have|had) (?=.))+")
@@ -57,7 +56,7 @@ _LEGAL_AT_TIMES: Final = frozenset(TABLES["legal_at_times"])
 
 
 class Title(NamedTuple):
-    """A name and what its trailing parentheses add: "Prism (album)" is Prism, an album."""
+    """A name and its qualifier: "Prism" and "album" in "Prism (album)"."""
 
     base: str
     qualifier: str
@@ -74,28 +73,28 @@ def split_qualifier(name: str) -> Title:
     return Title(match["base"], match["qualifier"].strip()) if match else Title(name, "")
 
 
-_AFTER_NAME: Final = re.compile(r"(?P<base>[^,]*[^\s,])(?:,\s+(?P<behind>.+)| (?P<jr>[JS]n?r\.?))")
+_AFTER_NAME: Final = re.compile(r"(?P<base>[^,]*[^\s,])(?:,\s+(?P<after>.+)| (?P<jr>[JS]n?r\.?))")
 
 
 @cached_short(maxsize=16384, max_length=200)
 def split_title(title: str) -> Title:
-    """Split a title where a qualifier follows in parentheses, behind a comma, or as "Jr.".
+    """Split a title from a qualifier in parentheses, after a comma, or "Jr.".
 
     >>> split_title("Cambridge, Massachusetts").base, split_title("Prism (album)").base
     ('Cambridge', 'Prism')
     """
     split = split_qualifier(title)
     if match := _AFTER_NAME.fullmatch(split.base):
-        more = match["behind"] or match["jr"]
-        return Title(match["base"], f"{more} {split.qualifier}".strip())
+        qualifier = match["after"] or match["jr"]
+        return Title(match["base"], f"{qualifier} {split.qualifier}".strip())
     return split
 
 
 @cached_short(maxsize=16384, max_length=200)
 def identity(name: str) -> str:
-    """Normalise a name, drop its qualifier and replace a well-known alias.
+    """Normalise a name, drop its qualifier and replace a well-known alias by the main name.
 
-    An alias of up to three letters counts only in capitals, so that "us" is not a country.
+    An alias of up to three letters counts only in capitals: "us" is not a country.
 
     >>> identity("the U.S."), identity("us"), identity("Prism (album)")
     ('united states', 'us', 'prism')
@@ -119,24 +118,24 @@ def is_acronym(short: str, name: str) -> bool:
 def acronym_letters(short: str) -> str:
     """Return the letters of a possible acronym in lower case; "?" if it cannot be one."""
     letters = re.sub(r"[.\s]", "", short)
-    could_be = 2 <= len(letters) <= 8 and letters[0].isupper() and letters[-1].isupper()
-    return letters.casefold() if could_be else "?"
+    is_acronym = 2 <= len(letters) <= 8 and letters[0].isupper() and letters[-1].isupper()
+    return letters.casefold() if is_acronym else "?"
 
 
 def initials(plain: str) -> frozenset[str]:
     """Return the initials of a normalised name, with and without its small words."""
-    first = [word[0] for word in plain.split()]
+    every = [word[0] for word in plain.split()]
     main = [word[0] for word in plain.split() if word not in _SMALL_WORDS]
-    return frozenset(("".join(first), "".join(main))) if len(main) > 1 else frozenset()
+    return frozenset(("".join(every), "".join(main))) if len(main) > 1 else frozenset()
 
 
 def near_duplicate(one: str, other: str) -> bool:
     """Return whether two normalised names differ by one typo, a space, or an initial.
 
-    All words but one must be equal, and that one may not contain a number in any notation: "Henry
-    VII" is not "Henry VIII", "North Korea" not "South Korea", and a name with one more word is
-    another name. An ending is not a typo: the Romanian language is not Romania. See
-    `WORD_SIMILARITY` for the measurement.
+    All words but one must be equal, and that one must not be a number in any notation: "Henry VII"
+    is not "Henry VIII", nor is "North Korea" "South Korea". A name with one more word is another
+    name. An ending is not a typo: the Romanian language is not Romania. `WORD_SIMILARITY` has the
+    measurement.
 
     >>> near_duplicate("abdulatif al sayegh", "abdullatif al sayegh")
     True
@@ -167,7 +166,7 @@ def near_duplicate(one: str, other: str) -> bool:
 def words_in_digits(plain: str) -> tuple[str, ...]:
     """Return the words of a normalised name with numbers in digits and "colour" as "color".
 
-    An ordinal is not a cardinal.
+    An ordinal differs from its cardinal.
 
     >>> words_in_digits("world war ii"), words_in_digits("second edition")
     (('world', 'war', '2'), ('2th', 'edition'))
@@ -187,7 +186,7 @@ def _in_digits(word: str) -> str:
 
 
 def says_same(relation: str) -> bool:
-    """Return whether a relation states that its two ends are the same.
+    """Return whether a relation states that its two ends are the same entity.
 
     >>> says_same("is the same as"), says_same("same year as its rival")
     (True, False)
@@ -196,7 +195,7 @@ def says_same(relation: str) -> bool:
 
 
 def is_nickname(name: str) -> bool:
-    """Return whether a name is a title or epithet of many: "The King", "Princess of Wales".
+    """Return whether a name is a title or an epithet that many bear: "The King", "Duke of York".
 
     >>> is_nickname("The Boss"), is_nickname("Duke of York"), is_nickname("Prince Harry")
     (True, True, False)
@@ -230,7 +229,7 @@ def plain_relation(relation: str) -> str:
 
 @lru_cache(maxsize=65536)
 def relation_key(relation: str) -> str:
-    """Return the wording by which relations are compared, without tense, person and articles.
+    """Return the wording by which relations are compared: no tense, person or articles.
 
     >>> relation_key("was born in"), relation_key("is the capital of")
     ('born in', 'capital of')
@@ -238,23 +237,23 @@ def relation_key(relation: str) -> str:
     return normalise(plain_relation(relation))
 
 
-# --- Empty statements
+# --- Empty reports
 
 _DENIALS: Final = frozenset(TABLES["denials"])
 _REPORTS: Final = frozenset(TABLES["reports"])
 _BLANK: Final = re.compile(r"[\s\-–—_.…·•*#()\[\]{}<>\"'“”‘’`,:;|/∅=+~]*")
 _PASSAGE: Final = re.compile(r"\[\d{1,3}(?:[,\s-]+\d{1,3})*\]|\bpassages?\s#?\d{1,3}\b")
 _ANSWERS: Final = frozenset(("no", "not", "nor", "without", "already", "zero"))
-"""Negations that are an answer by themselves."""
+"""Negations that may be an answer by themselves."""
 _MANY_WORDS: Final = 40
 
 
 @cached_short(maxsize=4096, max_length=200)
 def says_nothing(text: str) -> bool:
-    """Return whether a text says that there is nothing: "none", "N/A", "No new relations found.".
+    """Return whether a text reports that there is nothing: "none", "No new relations found.".
 
-    It does if it has no word, or if it contains a negation and all its words are those of a report
-    on reading, so that no name is among them. A bare "no" is an answer.
+    It does if it has no words, or if it contains a negation and all its words are typical of such
+    reports, so it contains no name. A bare "no" is an answer.
 
     >>> [says_nothing(text) for text in ("(none)", "The passages add nothing new.", "No Doubt")]
     [True, True, False]
@@ -267,9 +266,9 @@ def says_nothing(text: str) -> bool:
     plain = _PASSAGE.sub("passage", plain)
     words = re.findall(r"[^\W_]+(?:'t)?", plain)
     denials = [word for word in words if word in _DENIALS or word.endswith("n't")]
-    known = len(denials) + sum(word in _REPORTS for word in words)
-    is_report = known > len(denials) or not _ANSWERS.issuperset(denials)
-    return bool(denials) and known == len(words) <= _MANY_WORDS and is_report
+    typical = len(denials) + sum(word in _REPORTS for word in words)
+    is_report = typical > len(denials) or not _ANSWERS.issuperset(denials)
+    return bool(denials) and typical == len(words) <= _MANY_WORDS and is_report
 
 
 # --- Unknown values, placeholders, guesses
@@ -317,7 +316,7 @@ def is_unstated(text: str) -> bool:
 def is_placeholder(name: str) -> bool:
     """Return whether a name is a placeholder: "unknown", "[Entity 1]", "person", "the singer".
 
-    Capitalised names that a work or a band could have are accepted. A word like "person" is a
+    A capitalised name that a work or a band may have is none. A word such as "person" is a
     placeholder only as a name, not as a type.
 
     >>> [is_placeholder(name) for name in ("Not mentioned", "the band", "The Band", "The Who")]
@@ -328,9 +327,10 @@ def is_placeholder(name: str) -> bool:
 
 
 def is_hedged(text: str) -> bool:
-    """Return whether a wording is a guess: "likely a singer", "may be the same person".
+    """Return whether a text is a guess: "likely a singer", "may be the same person".
 
-    The words count in lower case, or at the start before lower case, so that titles do not match.
+    To exclude titles, the hedging word must be in lower case, or open the text before a lower-case
+    word.
 
     >>> [is_hedged(text) for text in ("Possibly a singer", "may be", "May 4, 1984", "Maybe")]
     [True, True, False, False]
@@ -360,9 +360,9 @@ _CUT_BEFORE: Final = re.compile(
     r"\b(?:of|von|van|de|du|da|di|dos|das|den|der|ter|la|le|al|bin|ibn|and|&)\s|"
     r"[A-ZÀ-ÖØ-Þ][\w'’.-]*\s(?:(?:to|with|in|for|on|at|by|from|the|a|an|und|y|et)\s){1,2})\Z"
 )
-"""Before a name: then the name is the end of a longer one, or in apposition."""
+"""If this precedes a name, the name is the end of a longer one, or in apposition."""
 _LOOSE: Final = re.compile(r"\b(?:from|in|at|to|with|on|near|for)\s(?:the\s)?\Z")
-"""Before a name: then the text behind its comma may be about something else."""
+"""If this precedes a name, the text after its comma may be about something else."""
 _ENDS: Final = re.compile(r"[\"”'’]|\s?[,.;)(](?!\w)|\s?\Z|\s(?:or|is|was|are|were)\s|\n")
 
 
@@ -370,10 +370,10 @@ _ENDS: Final = re.compile(r"[\"”'’]|\s?[,.;)(](?!\w)|\s?\Z|\s(?:or|is|was|ar
 def stated_aliases(text: str) -> tuple[tuple[str, str], ...]:
     """Return the pairs (name, alias) that a text states.
 
-    Reads the variants of "known as", "née" (a lone maiden name is put behind the first name), and
-    an acronym in parentheses. A name that may be the end of a longer one or that is in apposition
-    ("William, Prince of Orange, known as") is ignored, and so is an alias that continues ("known as
-    The Rules for Starting Over").
+    It reads variants of "known as", "née" (a lone maiden name follows the first name), and acronyms
+    in parentheses. It ignores a name that may be the end of a longer one or is in apposition
+    ("William, Prince of Orange, known as"), and an alias that continues ("known as The Rules for
+    Starting Over").
 
     >>> stated_aliases("Robert Dale Hayes (born 1950), better known as Bob Hayes, founded the "
     ...                "Northern Arts Guild (NAG).")
@@ -381,15 +381,17 @@ def stated_aliases(text: str) -> tuple[tuple[str, str], ...]:
     """
     found = list[tuple[str, str]]()
     for match in filter(partial(_begins, text), _KNOWN_AS.finditer(text)):
-        aliases = (match[group] for group in ("alias", "other") if _ends(text, match.end(group)))
-        found += [(match["name"], alias) for alias in aliases]
+        for group in ("alias", "other"):
+            if _ends(text, match.end(group)):
+                found.append((match["name"], match[group]))
     for match in filter(partial(_begins, text), _NEE.finditer(text)):
         if _ends(text, match.end("alias")):
             first = "" if " " in match["alias"] else f"{match['name'].split()[0]} "
             found.append((match["name"], first + match["alias"]))
     for match in _IN_PARENTHESES.finditer(text):
         name = match["name"].removesuffix("'s").removesuffix("’s")
-        found += [(long, match["alias"]) for long in _spelled_out(name, match["alias"])]
+        if long := _spelled_out(name, match["alias"]):
+            found.append((long, match["alias"]))
     return tuple(pair for pair in dict.fromkeys(found) if _is_pair(*pair))
 
 
@@ -399,16 +401,17 @@ def _is_pair(name: str, alias: str) -> bool:
     return is_name and is_alias and normalise(name) != normalise(alias)
 
 
-def _spelled_out(name: str, short: str) -> list[str]:
-    """Return the longest end of a name that a short form abbreviates, if any."""
+def _spelled_out(name: str, short: str) -> str:
+    """Return the longest end of a name that a short form abbreviates, or an empty string."""
     words = name.split()
-    ends = (words[i:] for i in range(len(words)) if words[i][0].isupper())
-    fitting = (" ".join(end) for end in ends if _abbreviates(short.replace(".", ""), end))
-    return list(islice(fitting, 1))
+    for i, word in enumerate(words):
+        if word[0].isupper() and _abbreviates(short.replace(".", ""), words[i:]):
+            return " ".join(words[i:])
+    return ""
 
 
 def _abbreviates(short: str, words: Sequence[str]) -> bool:
-    """Return whether a short form in capitals consists of beginnings of words.
+    """Return whether a short form in capitals consists of the beginnings of words.
 
     >>> _abbreviates("ISKCON", "International Society for Krishna Consciousness".split())
     True
@@ -423,7 +426,7 @@ def _abbreviates(short: str, words: Sequence[str]) -> bool:
 
 
 def _beginning(rest: str) -> str:
-    """Return a pattern for zero or more of the letters behind an initial."""
+    """Return a pattern for zero or more of the letters after an initial."""
     return f"(?:{re.escape(rest[0])}{_beginning(rest[1:])})?" if rest else ""
 
 

@@ -1,4 +1,4 @@
-"""Paths: named nodes, the evidence chain to an answer, distances, pruning to a token budget."""
+"""Paths: the nodes that a text names, evidence chains, distances, pruning to a token budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ga_dspy import lexicon
 from ga_dspy.graph.identity import identity, plain_relation
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.lines import linearise
-from ga_dspy.graph.records import Entity, Relation, grouped
+from ga_dspy.graph.records import Entity, Relation, grouped, united
 from ga_dspy.graph.traits import WORKS, kind_of
 from ga_dspy.terms import CONNECTORS, STOPWORDS, Term, cached_short, fold_words, terms, words
 from ga_dspy.text import mentions, normalise, places, stands_in
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 
-# --- What a text names
+# --- The nodes that a text names
 
 _OPENING_WORDS: Final = "who what when where which why how whose whom is are was".split()
 
@@ -34,9 +34,9 @@ _OPENING_WORDS: Final = "who what when where which why how whose whom is are was
 def named_in(graph: KnowledgeGraph, text: str) -> tuple[str, ...]:
     """Return the nodes of the graph that a text names, in the order of the text.
 
-    Names and aliases match in any spelling. Of overlapping names the longest counts, and all
+    Names and aliases match in any spelling. The longest of overlapping names counts, and all
     namesakes are returned. A name of one word must have a capital or a digit, unless the text is
-    all lower case. A surname, alone or with the first name, matches a person if it is unique.
+    in lower case. A surname, alone or with the first name, matches a person if it is unique.
     """
     words = normalise(text).split()
     capitals = _capitals(text)
@@ -53,7 +53,7 @@ def named_in(graph: KnowledgeGraph, text: str) -> tuple[str, ...]:
 
 
 def _capitals(text: str) -> set[str]:
-    """Return the words that may be names by themselves; in lower-case text, the longer words."""
+    """Return the words that may be names by themselves; in lower-case text, the long words."""
     words = text.split()
     if text == text.lower():
         return {normalise(word) for word in words if len(word) > 3 or word.isdigit()}
@@ -62,17 +62,17 @@ def _capitals(text: str) -> set[str]:
 
 
 def named_by(graph: KnowledgeGraph, name: str) -> frozenset[str]:
-    """Return the nodes with a name: as it is spelled, else in any spelling."""
+    """Return the nodes with a name, in its normal form, else in any spelling."""
     spelled = graph.nodes_by_name.get(normalise(name))
     same = (node for node, names in graph.names.items() if identity(name) in map(identity, names))
     return frozenset(spelled or same)
 
 
-# --- What a question asks for: words of one meaning, and the forms of one word, count as one
+# --- Meanings: synonyms, and the forms of one word, have one meaning
 
 NO_WORDS: Final = frozenset[str]()
 _Asked = Sequence[frozenset[str]]
-"""The words of a question, each by its meanings."""
+"""The meanings of each word of a question."""
 
 _MEASURED: Final = frozenset(("date", "number"))
 _ENDING: Final = re.compile(r"(?:ing|ions?|ers?|ors?|ied|ies|ed|es|s|e|y)\Z")
@@ -86,19 +86,18 @@ def _stem(word: str) -> str:
 
 @cache
 def word_table(name: str) -> Mapping[str, frozenset[str]]:
-    """Return a table of `paths.json`: each word with the entries that contain it.
+    """Return a table of `paths.json`, as each word with the entries that contain it.
 
-    The entries of `meanings` are words of one meaning. `cities` lists cities by country, so that
-    "Paris, Texas" is not Paris.
+    The entries of `meanings` are synonyms. `cities` lists cities by country, so "Paris, Texas" is
+    not Paris.
     """
     table = json.loads(Path(__file__).with_name("paths.json").read_text("utf-8"))[name]
-    entries = {entry: words.split() for entry, words in table.items()}
-    every = {word for words in entries.values() for word in words}
-    return {w: frozenset(entry for entry in entries if w in entries[entry]) for w in every}
+    pairs = ((word, [entry]) for entry, words in table.items() for word in words.split())
+    return {word: frozenset(entries) for word, entries in united(pairs).items()}
 
 
 def entries_in(table: str, text: str) -> frozenset[str]:
-    """Return the entries of a table of `paths.json` that contain a word of a text."""
+    """Return the entries of a table of `paths.json` that share a word with a text."""
     known = word_table(table)
     return NO_WORDS.union(*(known.get(word, ()) for word in fold_words(text).split()))
 
@@ -117,7 +116,7 @@ def meanings_in(text: str) -> frozenset[str]:
 
 
 def _asked(question: str, names: Iterable[Iterable[str]]) -> _Asked:
-    """Return the meanings of each content word of a question outside names."""
+    """Return the meanings of each content word of a question, without its names."""
     lifetime = r"\blive[sd]? (?:the )?long(?:er|est)\b"
     words = Counter(re.sub(lifetime, "birth death", normalise(question)).split())
     for forms in names:
@@ -125,19 +124,19 @@ def _asked(question: str, names: Iterable[Iterable[str]]) -> _Asked:
     return meanings_of(words)
 
 
-# --- Ways through the graph: what each costs, and which of the question's words it has
+# --- Paths through the graph, with their costs and the question's words that they contain
 
 MAX_HOPS: Final = 4
 """A longer chain between a question and an answer counts as chance."""
 
-_WAYS_A_NODE: Final = 2
-"""How many of the cheapest ways of one length to a node are followed."""
+_WAYS_PER_NODE: Final = 2
+"""How many of the cheapest paths of one length to a node are extended."""
 
 _CLASS: Final = re.compile(
     r"an?|described as|(?:an? )?(?:type|kind|class|instance|category|example|sort)(?: of)?"
 )
 EVENTS: Final = frozenset(("birth", "death", "founding", "release"))
-"""A question about one of these does not ask for the date of anything else."""
+"""A question about one of these asks for no other date."""
 
 _COMMON: Final = frozenset("country work study place award genre gende langu".split())
 """Meanings of properties that unrelated things share."""
@@ -151,10 +150,10 @@ class _Edge(NamedTuple):
     forward: bool
     meanings: frozenset[str]
     shared: frozenset[tuple[int, str]]
-    """The question's words that it contains, as (position, meaning)."""
+    """The question's words that the relation contains, as (position, meaning)."""
     asked: frozenset[int]
     is_class: bool
-    """Whether it states the class of its head."""
+    """Whether the relation states the class of its head."""
 
 
 _Edges = Mapping[str, Sequence[_Edge]]
@@ -175,12 +174,13 @@ def _edges(relations: Iterable[Relation], asked: _Asked) -> _Edges:
             meanings |= {"date" if is_dated else kind_of_value(relation.tail)}
         if states_class and not lexicon.ADJECTIVES.isdisjoint(normalise(relation.tail).split()):
             meanings |= {"country"}
-        both = [(i, word & meanings, word & _MEASURED) for i, word in enumerate(asked)]
-        telling = [(i, own) for i, own, measured in both if own & _MEASURED or not measured]
-        shared = frozenset((i, each) for i, own in telling for each in own)
-        known = (meanings, shared, frozenset(i for i, _ in shared), states_class)
-        edges[relation.head].append(_Edge(relation, relation.tail, True, *known))
-        edges[relation.tail].append(_Edge(relation, relation.head, False, *known))
+        shared = set[tuple[int, str]]()
+        for i, word in enumerate(asked):
+            if meanings & word & _MEASURED or not word & _MEASURED:
+                shared.update((i, meaning) for meaning in word & meanings)
+        details = (meanings, frozenset(shared), frozenset(i for i, _ in shared), states_class)
+        edges[relation.head].append(_Edge(relation, relation.tail, True, *details))
+        edges[relation.tail].append(_Edge(relation, relation.head, False, *details))
     return edges
 
 
@@ -191,7 +191,7 @@ def is_class(relation: Relation) -> bool:
 
 
 class _Way(NamedTuple):
-    """A walk from a node: no node twice."""
+    """A path from a node, without repeated nodes."""
 
     cost: float
     nodes: tuple[str, ...]
@@ -207,10 +207,9 @@ class _Way(NamedTuple):
         return sum(len(edge.shared) for edge in self.edges)
 
     def onward(self, edges: _Edges) -> Iterator[_Way]:
-        """Yield the ways that are one relation longer.
+        """Yield the paths that are one relation longer.
 
-        Things of the same class, year or country are not connected by it, unless the question
-        asks for that.
+        A common class, year or country does not connect two nodes, unless the question asks for it.
         """
         last = self.edges[-1] if self.edges else None
         if last and kind_of_value(last.end):
@@ -223,35 +222,37 @@ class _Way(NamedTuple):
                 yield self._then(edge, meets)
 
     def _then(self, edge: _Edge, meets: bool) -> _Way:
-        """Add a hop: cheap if it adds a word of the question, expensive if it is not asked for."""
+        """Add a hop: cheap if it adds a word of the question, expensive if not asked for."""
         adds = not edge.asked <= self.asked
-        cost = -1 - len(edge.shared) / 8 if adds else 1 if edge.asked else 3 if edge.is_class else 2
-        return _Way(
-            self.cost + cost + (2 if meets and not adds else 0),
-            (*self.nodes, edge.end),
-            (*self.edges, edge),
-            self.asked | edge.asked,
-        )
+        if adds:
+            cost = -1 - len(edge.shared) / 8
+        elif edge.asked:
+            cost = 1.0
+        else:
+            cost = 3.0 if edge.is_class else 2.0
+        cost += 2 if meets and not adds else 0
+        nodes, edges = (*self.nodes, edge.end), (*self.edges, edge)
+        return _Way(self.cost + cost, nodes, edges, self.asked | edge.asked)
 
 
 _cost = attrgetter("cost")
 
 
 def _ways(edges: _Edges, source: str) -> dict[str, list[_Way]]:
-    """Return the cheapest ways to each reachable node, up to `MAX_HOPS` long."""
+    """Return the cheapest paths to each reachable node, up to `MAX_HOPS` long."""
     found: dict[str, list[_Way]] = defaultdict(list)
     front = [_Way(0.0, (source,), (), frozenset())]
     for _ in range(MAX_HOPS):
         longer = chain.from_iterable(way.onward(edges) for way in front)
-        grown, front = grouped((way.nodes[-1], way) for way in longer), []
-        for node, ways in grown.items():
-            best = sorted(ways, key=_cost)[:_WAYS_A_NODE]
+        by_node, front = grouped((way.nodes[-1], way) for way in longer), []
+        for node, ways in by_node.items():
+            best = sorted(ways, key=_cost)[:_WAYS_PER_NODE]
             found[node] += best
             front += best
     return found
 
 
-# --- Which nodes are the answer: by name, or by what a value says
+# --- The nodes that are the answer: by name, or as a value that states it
 
 _JOINED_BEFORE: Final = re.compile(r"\b[A-Z0-9]\S*(?: (?:of|de|la|le|von|van|du))*[ ,.'’&]*\Z")
 _REGION: Final = re.compile(r", [A-Z]\w+(?: [A-Z]\w+)*")
@@ -271,20 +272,20 @@ def holds_date(text: str) -> bool:
 
 
 _ABOUT: Final = frozenset("c ca circa about around early mid late".split())
-"""Words that may stand beside a date."""
+"""Words that a date may contain."""
 
 
 @cached_short(maxsize=4096, max_length=200)
 def kind_of_value(text: str) -> str:
     """Return "date" if a text is a date, "number" if it begins with a number, else ""."""
-    found = [term for term in terms(text) if term.keys[0] not in lexicon.FUNCTION_WORDS | _ABOUT]
-    if found and all(map(_is_date, found)):
+    content = [term for term in terms(text) if term.keys[0] not in lexicon.FUNCTION_WORDS | _ABOUT]
+    if content and all(map(_is_date, content)):
         return "date"
-    return "number" if found and not found[0].is_word else ""
+    return "number" if content and not content[0].is_word else ""
 
 
 def says(value: str, answer: str) -> bool:
-    """Return whether a value or an attribute is the answer, or contains it as a separate part.
+    """Return whether a value or attribute is the answer, or contains it as a separate part.
 
     >>> says("10 June 1980", "1980"), says("10 June 1980", "10")
     (True, False)
@@ -311,8 +312,8 @@ def _is_before_comma(answer: str, name: str) -> bool:
     short, _, region = name.partition(", ")
     if not region or identity(short) != identity(answer):
         return False
-    where = word_table("cities").get(normalise(short).split()[-1])
-    return where is None or not where.isdisjoint(map(identity, region.split(", ")))
+    countries = word_table("cities").get(normalise(short).split()[-1])
+    return countries is None or not countries.isdisjoint(map(identity, region.split(", ")))
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
@@ -328,24 +329,24 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 # --- The chain of evidence
 
 _MAX_ALIKE: Final = 3
-"""How many facts of one thing with the same wording count, such as the directors of a film."""
+"""How many facts with the same wording count per node, such as the directors of a film."""
 
 JUDGEMENT: Final = re.compile(r"(?:yes|no|true|false|both|neither)\b")
 LIST: Final = re.compile(r"\s*[,;]\s*(?:and\s+)?|\s+(?:and|&)\s+")
-"""Between the parts of an answer that lists several."""
+"""Separates the parts of an answer that is a list."""
 
 
 def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[Relation, ...]:
-    """Return the relations that lead from what the question names to the answer, nearest first.
+    """Return the relations that lead from the nodes in the question to the answer, nearest first.
 
     The answer is a node of that name, a value or attribute that states it (an attribute counts as
-    a relation "described as"), or a list of these. A node that only contains the answer's words is
-    another thing. The chain has one path from each node that the question names, up to `MAX_HOPS`
-    long: the one with most of the question's words in the fewest relations.
+    a relation "described as"), or a list of these. A node whose name only contains the answer's
+    words does not count. The chain has one path from each node that the question names, up to
+    `MAX_HOPS` long: the one with the most of the question's words in the fewest relations.
 
     If the answer is yes, no or a node that the question names, the question is a comparison. Its
-    evidence are facts in the question's words that are stated of several of the things compared,
-    or that connect them.
+    evidence is then the facts in the question's words that several of the compared nodes have, or
+    that connect them.
 
     Returns:
         Relations of the graph, each once; empty if the graph has no such chain.
@@ -368,7 +369,7 @@ def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[R
 
 
 def _chain_to(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked, answer: str) -> _Chain:
-    """Return the cheapest ways to nodes named like the answer, else to values that state it."""
+    """Return the cheapest paths to the nodes named by the answer, else to values that state it."""
     if found := _cheapest(_edges(graph.relations, asked), sources, named_by(graph, answer)):
         return found
     described = [each for each in descriptions(graph) if says(each.tail, answer)]
@@ -382,11 +383,13 @@ def _chain_to(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked, answer: str
 
 
 def _cheapest(edges: _Edges, sources: _Nodes, targets: Collection[str]) -> _Chain:
-    """Return the cheapest way from each source to a target; ties go to the first by name."""
-    found = (_ways(edges, source) for source in sources) if targets else ()
-    ways = ([way for node in sorted(targets) for way in known.get(node, ())] for known in found)
-    best = (min(each, key=_cost).relations for each in ways if each)
-    return tuple(dict.fromkeys(chain.from_iterable(best)))
+    """Return the cheapest path from each source to a target; ties go to the first by name."""
+    best = list[Relation]()
+    for source in sources if targets else ():
+        known = _ways(edges, source)
+        if ways := [way for node in sorted(targets) for way in known.get(node, ())]:
+            best += min(ways, key=_cost).relations
+    return tuple(dict.fromkeys(best))
 
 
 def descriptions(graph: KnowledgeGraph) -> Iterator[Relation]:
@@ -398,9 +401,9 @@ def descriptions(graph: KnowledgeGraph) -> Iterator[Relation]:
 
 
 def _comparison(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked) -> _Chain:
-    """Return the deciding facts; the class of a thing decides only if nothing else is asked.
+    """Return the deciding facts; the class of a node decides only if nothing else is asked.
 
-    A comparison by date or number needs the value of each thing.
+    A comparison by date or number needs the value of each node.
     """
     relations = (*graph.relations, *descriptions(graph))
     types = (meanings_in(each.type) for each in graph.entities if each.name in sources)
@@ -415,7 +418,7 @@ def _comparison(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked) -> _Chain
 
 
 class _Facts(NamedTuple):
-    """Facts that may decide a comparison, with the question's words and things they cover."""
+    """Facts that may decide a comparison, with the question's words and nodes that they cover."""
 
     has: frozenset[int | str]
     rank: tuple[int, ...]
@@ -438,10 +441,10 @@ def _kind_of_end(edge: _Edge) -> str:
 
 
 def _alike(edges: _Edges, sources: Sequence[str], asked: _Asked) -> Iterator[_Facts]:
-    """Yield the same fact of several sources, and what connects one source with another.
+    """Yield facts of the same kind of several sources, and paths that connect two sources.
 
-    Facts are the same if they have the same words of the question, else the same meanings, and
-    end in a value of the same kind.
+    Facts are of the same kind if they have the same words of the question, else the same
+    meanings, and end in the same kind of value.
     """
     stated: dict[tuple[object, ...], dict[str, list[_Way]]] = defaultdict(lambda: defaultdict(list))
     for source in sources:
@@ -460,14 +463,14 @@ def _alike(edges: _Edges, sources: Sequence[str], asked: _Asked) -> Iterator[_Fa
         every = [way for ways in by_source.values() for way in ways[:_MAX_ALIKE]]
         first = every[0]
         if len(by_source) > 1 and first.asked:
-            things = {*by_source, *(way.nodes[-1] for way in every if way.nodes[-1] in sources)}
+            covered = set(by_source).union(way.nodes[-1] for way in every)
             relations = tuple(each for way in every for each in way.relations)
             shared, value = max(way.shared for way in every), _kind_of_end(first.edges[-1])
             rank = (-len(first.edges), shared, len(value), -len(relations))
-            yield _Facts(first.asked | things, rank, relations)
+            yield _Facts(first.asked | covered.intersection(sources), rank, relations)
 
 
-# --- How far nodes are from each other
+# --- Distances between nodes
 
 
 def distances(graph: KnowledgeGraph, sources: Iterable[str]) -> dict[str, int]:
@@ -475,7 +478,7 @@ def distances(graph: KnowledgeGraph, sources: Iterable[str]) -> dict[str, int]:
 
     Args:
         graph: The graph; its nodes are entity names and the plain values at relation ends.
-        sources: Nodes to start from; unknown ones are ignored.
+        sources: The nodes to start from; unknown ones are ignored.
     """
     import networkx as nx
 
@@ -485,7 +488,7 @@ def distances(graph: KnowledgeGraph, sources: Iterable[str]) -> dict[str, int]:
 
 
 def hops_from(network: nx.Graph[str], sources: Iterable[str]) -> dict[str, int]:
-    """Return distances as `distances` does; an edge with `hops` is that long, else 1."""
+    """Return the distances from the nearest source; `hops` is the length of an edge, else 1."""
     import networkx as nx
 
     known = [source for source in sources if source in network]
@@ -499,7 +502,7 @@ _UNREACHED: Final = 1_000_000
 
 
 class Pruned(NamedTuple):
-    """A graph that fits a budget, and its compact form."""
+    """A graph that fits a token budget, and its text."""
 
     graph: KnowledgeGraph
     text: str
@@ -513,21 +516,21 @@ def prune(
     labels: Mapping[str, int] = {},
     keep: Collection[str] = (),
 ) -> Pruned:
-    """Drop as little as possible, the farthest first, so that the compact form fits a budget.
+    """Hide as little as possible, the farthest first, so the text of a graph fits a budget.
 
-    Distance is measured from what the question names; `MAX_HOPS` relations in the question's
-    words are nearer than one other relation. Unreachable nodes are dropped first; of equally far
-    entities, the least connected, each with its relations. What `keep` names, and the paths to it,
-    are dropped last; entities that the question names, never. The result still holds all records;
-    a merge shows them again.
+    Distance is measured from the nodes that the question names; `MAX_HOPS` relations in the
+    question's words are nearer than one other relation. Unreachable nodes go first; of equally far
+    entities, the least connected, each with its relations. The nodes that `keep` names, and the
+    paths to them, go last. Entities that the question names stay. The result still holds all
+    records; a merge shows them again.
 
     Args:
         graph: The graph.
-        question: The question that the graph should serve.
-        budget: The most tokens that the compact form may have.
+        question: The question that the graph should help to answer.
+        budget: The maximum number of tokens of the text.
         count: Counts the tokens of a text.
-        labels: As for `linearise`, so that the labels are counted too.
-        keep: Names, such as those of a possible answer and of what is searched next.
+        labels: As for `linearise`, so the labels are counted too.
+        keep: Names, such as those in a possible answer and in the next query.
     """
     written = partial(linearise, labels=labels, question=question)
     if count(text := written(graph)) <= budget:
@@ -549,7 +552,7 @@ def prune(
 
 
 def _order(graph: KnowledgeGraph, question: str, keep: Collection[str]) -> list[Entity | Relation]:
-    """Return everything that may be dropped, in the order of dropping."""
+    """Return everything that pruning may drop, in the order of dropping."""
     named, names = named_in(graph, question), graph.names
     edges = _edges(graph.relations, _asked(question, (names[node] for node in named)))
     hops = _weighted_distances(edges, named)

@@ -1,4 +1,4 @@
-"""Times of relations as intervals of days."""
+"""The times of relations, as intervals of days."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ga_dspy.graph.records import Relation
 from ga_dspy.terms import MONTH_NAME, MONTH_NUMBERS, fold
 
 Day = tuple[int, int, int]
-"""Year, month and day; years before Christ are negative."""
+"""Year, month and day; years BC are negative."""
 
 BEGINNING: Final[Day] = (-(10**6), 1, 1)
 ENDLESS: Final[Day] = (10**6, 12, 31)
@@ -24,8 +24,8 @@ class Interval(NamedTuple):
     Attributes:
         start: The first day, or `BEGINNING`.
         end: The last day, or `ENDLESS`.
-        is_span: Whether the time states a duration ("since 1814", "1999–2005"). A date alone says
-            when something happened or began; what began may still hold.
+        is_span: Whether the time states a duration ("since 1814", "1999–2005"). A single date
+            states when something happened or began; what began may still hold.
     """
 
     start: Day
@@ -33,11 +33,11 @@ class Interval(NamedTuple):
     is_span: bool = False
 
     def overlaps(self, other: Interval) -> bool:
-        """Return whether both have a day in common."""
+        """Return whether the intervals have a day in common."""
         return self.start <= other.end and other.start <= self.end
 
     def holds_at(self, other: Interval) -> bool:
-        """Return whether a fact of this time had begun by another time and had not ended.
+        """Return whether a fact of this time has begun and not ended at another time.
 
         >>> at_2000 = interval_of("2000")
         >>> [interval_of(t).holds_at(at_2000) for t in ("1990", "since 1990", "until 1990", "2010")]
@@ -66,7 +66,7 @@ _OPEN: Final = re.compile(
 
 @lru_cache(maxsize=65536)
 def interval_of(text: str) -> Interval | None:
-    """Return the interval that a time in words or figures covers; None if it has no year.
+    """Return the interval of a time in words or figures; None if it has no year.
 
     >>> interval_of("since May 1814")
     Interval(start=(1814, 5, 1), end=(1000000, 12, 31), is_span=True)
@@ -120,12 +120,12 @@ def _years(first: int, count: int) -> Interval:
 
 
 def _covered(year: int, month: int = 0, day: int = 0) -> Interval:
-    """Return the days of a year, of its month, or one day."""
+    """Return the interval of a year, a month or a day."""
     return Interval((year, month or 1, day or 1), (year, month or 12, day or 31))
 
 
 def time_of(relation: Relation) -> Interval | None:
-    """Return the time of a relation: the one it states, or the date that is its tail."""
+    """Return the time that a relation states, or its tail if that is a date."""
     if relation.time:
         return interval_of(relation.time)
     return interval_of(relation.tail) if kind_of_value(relation.tail) == "date" else None

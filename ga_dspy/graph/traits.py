@@ -1,8 +1,8 @@
-"""Traits: what distinguishes a mention of a thing from its namesakes.
+"""Traits: what distinguishes a mention of an entity from its namesakes.
 
-A mention belongs to its passage, and a passage is about the thing in its title. Two mentions of
-one name are two things if their passages contradict each other: in the kind, the title, the
-location, a date, a rank, or another single-valued fact.
+A passage is about the entity in its title. Two mentions of one name mean two entities if their
+passages contradict each other: in the kind, the title, the location, a date, a rank, or another
+single-valued fact.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ Facts = frozenset[tuple[str, str]]
 
 
 class Traits(NamedTuple):
-    """The kind of a thing and its distinguishing facts as (key, value)."""
+    """The kind of an entity, and its distinguishing facts as (key, value)."""
 
     kind: str
     facts: Facts
 
     def values(self, key: str) -> frozenset[str]:
-        """Return the values under a key."""
+        """Return the values of a key."""
         return frozenset(value for each, value in self.facts if each == key)
 
     @property
     def keys(self) -> frozenset[str]:
-        """Return the keys of its facts."""
+        """Return the keys of the facts."""
         return frozenset(key for key, _ in self.facts)
 
     @property
     def ids(self) -> Facts:
-        """Return the facts that are ids, written by `id_line`."""
+        """Return the facts that are ids, as `id_line` writes them."""
         return frozenset(fact for fact in self.facts if fact[0].startswith(_ID_KEY))
 
 
-# --- Ids: equal ones mean one thing whatever its names, two of one namespace two things
+# --- Ids: one id means one entity, whatever its names; two ids of one namespace, two entities
 
 _ID_KEY: Final = "id "
 _ID: Final = re.compile(r"(?P<namespace>\w[\w+.-]*://\S*[/#]|[^\s:]+:)(?P<value>\S+)")
 LOCAL: Final = "@"
-"""Begins the namespace of ids that mean something in one file alone, which are not shown."""
+"""Begins the namespace of ids that are local to one file and not shown."""
 
 
 def id_line(id: str) -> str:
-    """Return an id as a line of `Entity.about`.
+    """Return an id as a line for `Entity.about`.
 
     Raises:
-        ValueError: It has no namespace.
+        ValueError: The id has no namespace.
 
     >>> id_line("wikidata:Q42"), id_line("http://example.org/drug/7")
     ('id wikidata:: Q42', 'id http://example.org/drug/: 7')
@@ -73,7 +73,7 @@ def id_line(id: str) -> str:
 
 
 def ids_in(lines: Iterable[str]) -> tuple[str, ...]:
-    """Return the ids among lines of `Entity.about`, but those of one file.
+    """Return the ids among the lines of `Entity.about`, except those local to a file.
 
     >>> ids_in(["kind: person", "id wikidata:: Q42", "id @my.graphml:: n0"])
     ('wikidata:Q42',)
@@ -91,7 +91,7 @@ _MAY_COINCIDE: Final = {frozenset(pair.split()) for pair in TABLES["may_coincide
 WORKS: Final = frozenset((*TABLES["broad"]["work"], "work"))
 _MOVABLE: Final = WORKS | {"person", "band", "date", "species", "element", "planet", "ship"}
 _ADJECTIVES: Final = re.compile(r"\A(?:[a-z-]+, )+(?=[a-z-]+ )")
-"""Before the noun that names a kind: "round, edible fruit"."""
+"""The adjectives with commas before the noun that names a kind: "round, edible fruit"."""
 _HEAD_ENDS: Final = re.compile(
     r",| (?:of|in|at|by|for|from|with|to|who|which|that|on|based|directed|written|starring|known|"
     r"located|born|used|released|published|produced|created)\b"
@@ -100,7 +100,7 @@ _HEAD_ENDS: Final = re.compile(
 
 @cached_short(maxsize=16384, max_length=200)
 def kind_of(type_: str) -> str:
-    """Return the kind of a type as a text words it; empty if it is unknown.
+    """Return the kind that a type in free wording means; empty if unknown.
 
     >>> kind_of("American singer-songwriter"), kind_of("capital city of France"), kind_of("thing")
     ('person', 'settlement', '')
@@ -112,11 +112,13 @@ def kind_of(type_: str) -> str:
 
 def broad_kind(kind: str) -> str:
     """Return "work" for any work, "place" for any place, else the kind itself."""
-    return "work" if kind in WORKS else "place" if is_placed_kind(kind) else kind
+    if kind in WORKS:
+        return "work"
+    return "place" if is_placed_kind(kind) else kind
 
 
 def is_placed_kind(kind: str) -> bool:
-    """Return whether things of a kind are places, which their location distinguishes."""
+    """Return whether entities of a kind are places, which their location distinguishes."""
     return kind == "place" or kind in TABLES["broad"]["place"]
 
 
@@ -132,7 +134,7 @@ def _finest(kinds: Iterable[str]) -> str:
     return next((kind for kind in known if kind not in TABLES["broad"]), "".join(known[:1]))
 
 
-# --- Facts in a wording
+# --- Facts in a type, an attribute or a description
 
 _EVENTS: Final = groups("events")
 _EVENT: Final = "|".join(sorted(_EVENTS, key=len, reverse=True))
@@ -184,7 +186,7 @@ def is_place(name: str) -> bool:
 
 
 def _levels(place: str) -> Iterator[tuple[str, str]]:
-    """Yield a known place and all places around it, each with its level: 0 for a country."""
+    """Yield a known place and all places that contain it, each with its level: 0 for a country."""
     while place in _PART_OF:
         whole = _PART_OF[place]
         yield ("in 2" if whole in _PART_OF else "in 1"), place
@@ -197,7 +199,7 @@ def _levels(place: str) -> Iterator[tuple[str, str]]:
 
 @cached_short(maxsize=16384, max_length=400)
 def _places_in(text: str) -> Facts:
-    """Return the known places that a text names, and what follows "country:" and the like."""
+    """Return the known places that a text names, and the value of "country: …" and the like."""
     where, found = _WHERE.fullmatch(text), set[tuple[str, str]]()
     if where and (level := _LEVEL.get((where["level"] or "").casefold())):
         found.add((f"in {level}", identity(where["place"].split(",")[0])))
@@ -206,13 +208,14 @@ def _places_in(text: str) -> Facts:
 
 
 def _is_placed(text: str) -> bool:
-    """Return whether a wording states a location: "located in", "town in", or places alone."""
+    """Return whether a text states a location: "located in …", "town in …", or only places."""
     parts = [identity(part) for part in text.split(",") if part.strip()]
     return bool(_WHERE.fullmatch(text)) or all(map(is_place, parts)) or " in " in f" {text}"
 
 
 @cached_short(maxsize=16384, max_length=400)
 def _dates_in(text: str) -> Facts:
+    """Return the years of events: of "born in 1850", and both of "1850–1912"."""
     found = {(_EVENTS[verb.casefold()], year) for verb, year in _WHEN.findall(text)}
     if life := _LIFE.fullmatch(text.rstrip(" )")):
         found |= {(event, date[-4:].strip()) for event, date in life.groupdict().items()}
@@ -233,20 +236,19 @@ def _ranks_in(text: str) -> Facts:
 def _personal(text: str) -> Facts:
     """Return the countries and the field of work in a description of a person."""
     words = normalise(text).replace("-", " ").split()
-    nations = {lexicon.COUNTRY_OF[word] for word in words if word in lexicon.COUNTRY_OF}
+    facts = {("nation", lexicon.COUNTRY_OF[word]) for word in words if word in lexicon.COUNTRY_OF}
     head = normalise(_HEAD_ENDS.split(text, maxsplit=1)[0]).split()
-    fields = {_FIELD_OF[word] for word in head if word in _FIELD_OF}
-    return frozenset({*(("nation", n) for n in nations), *(("field", f) for f in fields)})
+    return frozenset(facts.union(("field", _FIELD_OF[word]) for word in head if word in _FIELD_OF))
 
 
 def _released(text: str, kind: str) -> Facts:
-    """Return the year of a work if a wording opens with it: "1996 romantic drama film"."""
+    """Return the year of a work if its description opens with it: "1996 romantic drama film"."""
     if not (dated := _DATED.match(text)):
         return frozenset()
-    year, sort = dated.groups()  # "1969 film", "1969 western"
-    is_short = len(sort.split()) < 3 and sort.islower() and not kind_of(sort)
-    is_sort = not sort or is_short or kind_of(sort) in (kind, "work")
-    return frozenset({("released", year)} if is_sort else ())
+    year, noun = dated.groups()  # "1969 film", "1969 western"
+    is_short = len(noun.split()) < 3 and noun.islower() and not kind_of(noun)
+    is_work = not noun or is_short or kind_of(noun) in (kind, "work")
+    return frozenset({("released", year)} if is_work else ())
 
 
 # --- Facts in a relation
@@ -267,15 +269,15 @@ def facts_of_ends(head: str, relation: str, tail: str) -> tuple[Facts, Facts]:
     (frozenset(), frozenset({('written by', 'ann')}))
     """
     plain = relation_key(relation)
-    ours, key, inverse = _dates_in(f"{plain} {tail}"), _ONE_OF.get(plain), _INVERSE.get(plain)
+    of_head, key, inverse = _dates_in(f"{plain} {tail}"), _ONE_OF.get(plain), _INVERSE.get(plain)
     if _WHERE.match(f"{plain} x"):
-        ours |= _places_in(tail)
+        of_head |= _places_in(tail)
     if key:
-        ours |= {(key, identity(tail))}
-    return ours, frozenset({(inverse, identity(head))} if inverse else ())
+        of_head |= {(key, identity(tail))}
+    return of_head, frozenset({(inverse, identity(head))} if inverse else ())
 
 
-# --- What a passage states about a mention
+# --- Facts that a passage states about a name
 
 _DEFINED: Final = re.compile(
     r"(?P<aside>\s*\([^()]*(?:\([^()]*\)[^()]*)*\))?(?P<more>,[^.;()]{0,200}?)??"
@@ -285,18 +287,18 @@ _APPOSED: Final = re.compile(
     r"(?P<aside>\s*\([^()]*\))?(?P<more>), (?:an?|the) (?P<what>[^.;,]{3,300})"
 )
 _PLACED: Final = re.compile(r"\b(?:of|in|at|by|to|from|for|with|and|on|near|as) (?:the )?\Z")
-"""Before a name: then the text behind the name describes something else."""
+"""If this precedes a name, the text after the name describes something else."""
 _SUBJECT: Final = re.compile(r"\W*([^,;()]{2,100}?)(?=\s*\(|,| (?:is|was|are|were|ha[sd]) )")
-_BEHIND: Final = re.compile(r", (?P<place>[A-Z][\w'’.]*(?: [A-Z][\w'’.]*)*)")
+_REGION: Final = re.compile(r", (?P<place>[A-Z][\w'’.]*(?: [A-Z][\w'’.]*)*)")
 _LONGER: Final = re.compile(r"(?<!\w)(?!(?:The|An?|In|At|By|On)\b)[A-Z][\w'’.]*\s\Z")
-"""Before a name: then the name is the end of a longer one."""
+"""If this precedes a name, the name is the end of a longer one."""
 
 
 def about(name: str, title: str, text: str, at: Iterable[tuple[int, int]]) -> tuple[str, ...]:
     """Return what a passage states about a name, as lines of "key: value" for `traits`.
 
     Args:
-        name: The name, as a model writes it.
+        name: The name as the LM writes it.
         title: The title of the passage.
         text: Its text, without the title.
         at: Where the text mentions the name.
@@ -311,25 +313,26 @@ def about(name: str, title: str, text: str, at: Iterable[tuple[int, int]]) -> tu
             facts |= _stated(qualifier)
         if opening := _SUBJECT.match(text):
             kinds += _define(text[opening.end() :], facts)
-    key, first = identity(name), list(at)[:2]
-    for start, end in first:
+    key, positions = identity(name), [0] if is_titled else []
+    for start, end in list(at)[:2]:
+        positions.append(start)
         before = text[max(0, start - 30) : start]
         if not _LONGER.search(before) and not is_known_place(key):
             kinds += _define(text[end : end + 500], facts, not _PLACED.search(before))
         kinds += _lead(text[max(0, start - 80) : start], facts)
-        if key not in _KNOWN and (behind := _BEHIND.match(text, end)):
-            for place in accumulate(behind["place"].split(), "{} {}".format):
+        if key not in _KNOWN and (region := _REGION.match(text, end)):
+            for place in accumulate(region["place"].split(), "{} {}".format):
                 facts.update(_levels(identity(place)))
     if kind := _finest(kinds):
         facts.add(("kind", kind))
-    places = [0] * is_titled + [start for start, _ in first]
-    near = (text[max(0, place - 150) : place + 250] for place in places)
-    facts |= {("year", year) for part in near for year in _YEAR.findall(part)}
+    for position in positions:
+        near = text[max(0, position - 150) : position + 250]
+        facts.update(("year", year) for year in _YEAR.findall(near))
     return tuple(sorted(f"{key}: {value}" for key, value in facts))
 
 
 def _define(text: str, facts: set[tuple[str, str]], is_subject: bool = True) -> list[str]:
-    """Read "(1850–1912), …, was a painter in …" behind a name; return the kind, if any."""
+    """Add the facts in "(1850–1912), …, was a painter in …" after a name; return the kind."""
     defined = _DEFINED.match(text) if is_subject else _APPOSED.match(text)
     aside = defined["aside"] if defined else (re.match(r"\s*\([^()]*\)", text) or [""])[0]
     if aside:
@@ -354,7 +357,7 @@ def _define(text: str, facts: set[tuple[str, str]], is_subject: bool = True) -> 
 
 
 def _lead(text: str, facts: set[tuple[str, str]]) -> list[str]:
-    """Read "the 1969 film", "the baseball player" right before a name."""
+    """Add the facts in "the 1969 film" or "the baseball player" before a name; return the kind."""
     words = re.split(r"[.;,:(\"“]", text)[-1].split()[-6:]
     if not words or not text.endswith(" ") or not words[-1].islower():
         return []
@@ -367,7 +370,7 @@ def _lead(text: str, facts: set[tuple[str, str]]) -> list[str]:
 
 
 def names_title(name: str, title: str, text: str) -> bool:
-    """Return whether a passage with this title is about the thing of this name.
+    """Return whether a passage with this title is about the entity of this name.
 
     It is if the title is the name, with or without its qualifier, or if the text opens with the
     name as a longer form of the title.
@@ -390,15 +393,17 @@ def long_title(title: str, opening_text: str) -> str:
     subject = opening[1].strip(" \"'“”‘’")
     if re.search(rf"\bknown (?:\w+ ){{0,2}}as \W*{re.escape(base)}\b", opening_text):
         return subject if normalise(subject) != normalise(base) else ""
-    long, short = (re.findall(r"\w+", fold(name)) for name in (subject, base))
+    long, short = re.findall(r"\w+", fold(subject)), re.findall(r"\w+", fold(base))
     if len(long) > 2 and (re.fullmatch("[ivx]+", long[-1]) or long[-1] in ("jr", "sr")):
         long.pop()
         subject = subject.rpartition(" ")[0]
     if long == short or len(short) < 2 or len(long) < len(short) or long[-1] != short[-1]:
         return ""
-    rest = iter(long)  # each word is sought behind the one before
-    is_within = all(any(each in (word, word[0]) for word in rest) for each in short)
-    return subject if is_within else ""
+    rest = iter(long)  # each search goes on where the last one ended
+    for each in short:
+        if not any(each in (word, word[0]) for word in rest):
+            return ""
+    return subject
 
 
 def _stated(text: str) -> Facts:
@@ -426,12 +431,12 @@ def traits(
     """
     kind = _finest(map(kind_of, (type_, qualifier, *attributes)))
     theirs = frozenset((key, value) for key, _, value in (line.partition(": ") for line in lines))
+    facts = {fact for fact in theirs if fact[0] != "kind"}
     passage_kind = next((value for key, value in theirs if key == "kind"), "")
     if _kinds_apart(kind, passage_kind):
-        theirs = frozenset(fact for fact in theirs if fact[0] == "year")
+        facts = {fact for fact in facts if fact[0] == "year"}
     else:
         kind = _finest((kind, passage_kind))
-    facts = {fact for fact in theirs if fact[0] != "kind"}
     for text in (type_, *attributes):
         facts |= _dates_in(text) | _ranks_in(text)
         if stated := _SAID_OF.fullmatch(text):
@@ -448,7 +453,7 @@ def traits(
 
 
 def wordings_of(one: Traits) -> Iterator[str]:
-    """Yield wordings of what distinguishes a mention, the plainest first."""
+    """Yield the distinguishing facts of a mention in words, the clearest first."""
     for key in ("title", "in 1", "in 0", "in 2", "released", "born", "died", *sorted(_NAMES)):
         for value in sorted(one.values(key)):
             if key == "title":
@@ -472,18 +477,18 @@ _TELLING: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys(("born", "died"), ("person", "")),
     **{"released": WORKS | {""}, "dated": (), "year": ()},
 }
-"""Facts that distinguish only things of some kinds, or none."""
+"""The kinds of entities that a fact distinguishes, for the facts that do not distinguish all."""
 
 
 def _tells(key: str, kind: str) -> bool:
-    """Return whether a fact can distinguish things of a kind: a person may be anywhere."""
+    """Return whether a fact can distinguish entities of a kind; a location, only immobile ones."""
     if key.startswith("in "):
         return kind not in _MOVABLE
     return key not in _TELLING or kind in _TELLING[key]
 
 
 def pooled(several: Iterable[Traits]) -> Traits:
-    """Return the traits of several mentions together."""
+    """Return the combined traits of several mentions."""
     kinds, facts = zip(*several, strict=True)
     return _dated(_finest(kinds), chain.from_iterable(facts))
 
@@ -496,12 +501,11 @@ _FIELDS_APART: Final = {frozenset(pair.split()) for pair in TABLES["fields_apart
 
 @lru_cache(maxsize=65536)
 def contradict(one: Traits, other: Traits) -> bool:
-    """Return whether two mentions of one name cannot mean the same thing.
+    """Return whether two mentions of one name cannot mean the same entity.
 
-    They cannot if both state a kind, a title, a qualifier, a location, a year, an id or another
-    single-valued fact, and differ in it; they can if they share an id. One qualifier may be more
-    specific than the other:
-    "(film)", "(1925 film)". Years may differ by one, as they do between sources.
+    They cannot if they differ in the kind, title, qualifier, location, year, id or another
+    single-valued fact that both state; they can if they share an id. One qualifier may be more
+    specific than the other: "(film)", "(1925 film)". Years may differ by one, as sources do.
 
     >>> england = traits("city", ("country: England",), "")
     >>> contradict(england, traits("city", ("state: Massachusetts",), ""))
@@ -514,12 +518,12 @@ def contradict(one: Traits, other: Traits) -> bool:
     if _kinds_apart(one.kind, other.kind):
         return True
     keys = one.keys & other.keys
-    telling = (key for key in keys if _tells(key, one.kind) and _tells(key, other.kind))
-    return any(_differ(key, one, other) for key in telling)
+    telling_keys = (key for key in keys if _tells(key, one.kind) and _tells(key, other.kind))
+    return any(_differ(key, one, other) for key in telling_keys)
 
 
 def shared(one: Traits, other: Traits) -> Facts:
-    """Return the facts of both mentions that few namesakes share."""
+    """Return the facts that both mentions and few namesakes share."""
     return telling(one) & telling(other)
 
 
@@ -543,14 +547,15 @@ def _differ(key: str, one: Traits, other: Traits) -> bool:
     if key in _NAMES:
         return not any(starmap(_alike, product(ours, theirs))) and not shared(one, other)
     if key == "nation":
-        ours, theirs = (v | {_PART_OF.get(n, n) for n in v} for v in (ours, theirs))
+        ours |= {_PART_OF.get(nation, nation) for nation in ours}
+        theirs |= {_PART_OF.get(nation, nation) for nation in theirs}
         return ours.isdisjoint(theirs) and not shared(one, other)
     apart = (frozenset(pair) in _FIELDS_APART for pair in product(ours, theirs))
     return key != "field" or (all(apart) and not shared(one, other))
 
 
 def _titles_apart(one: str, other: str) -> bool:
-    """Return whether two titles mean two things; compatible qualifiers do not."""
+    """Return whether two titles mean two entities; titles with compatible qualifiers do not."""
     first, second = split_title(one), split_title(other)
     if first.qualifier and second.qualifier:
         return _qualified_apart(identity(first.qualifier), identity(second.qualifier))
@@ -570,12 +575,13 @@ def _qualified_apart(one: str, other: str) -> bool:
     """Return whether two qualifiers differ, and neither is a more specific form of the other."""
     if one == other:
         return False
-    words, others = (
-        {_SYNONYMS.get(word, word) for word in text.split()} - _PLACE_WORDS or {text}
-        for text in (one, other)
-    )
+    words, others = _qualifier_words(one), _qualifier_words(other)
     if words <= others or others <= words:
         return False
     ours, theirs = (Traits("", _places_in(text)) for text in (one, other))
     is_placed = ours.facts and theirs.facts
     return not is_placed or any(_differ(key, ours, theirs) for key in ours.keys & theirs.keys)
+
+
+def _qualifier_words(text: str) -> set[str]:
+    return {_SYNONYMS.get(word, word) for word in text.split()} - _PLACE_WORDS or {text}
