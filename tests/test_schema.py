@@ -155,11 +155,11 @@ def test_a_file_may_list_ends_as_people_write_them(tmp_path: Path) -> None:
     [
         ("{", "parsing"),
         ("", "object"),
-        ("other: drop", "names no type"),
+        ("other: drop", "has no type"),
         ("types: {Drug: a}", "types: Extra"),
         ("relations: {treats: [Drug]}", "relations.treats"),
-        ("relations: {treats: [Drug, A (b)]}", "'A .b.' is no name"),
-        ("relations: {'a -> b': [Drug, Drug]}", "is no name"),
+        ("relations: {treats: [Drug, A (b)]}", "'A .b.' is not a name"),
+        ("relations: {'a -> b': [Drug, Drug]}", "is not a name"),
         ("relations: {treats: [A, B], is treats: [A, B]}", "a relation twice"),
     ],
 )

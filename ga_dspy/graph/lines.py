@@ -1,8 +1,8 @@
-"""A graph as text: the lines that an LM writes and reads.
+"""The text format of a graph: the lines that an LM reads and writes.
 
-Written are triples with passage labels, the type of an entity behind its first mention, and before
-them the entities of which more is known. The parser also reads the paper's form (names with
-attributes, then triples) and entities and triples in one line; `draft_from` reads JSON too.
+`linearise` writes entities with attributes, then triples with passage labels; the type of any other
+entity follows its first mention. `parse` also reads the paper's form (names with attributes, then
+triples), and entities and triples in one line. `draft_from` also reads JSON.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ def linearise(
 ) -> str:
     """Write a graph, or the update of one step, as text.
 
-    An entity has no line of its own if a relation shows its name and type, one of `TYPES`. A name
-    that shares no word with the shown name of its entity is written too, as "X -> same as -> Y".
+    An entity gets no separate line if a relation shows its name and its type, one of `TYPES`. An
+    alias that shares no word with the shown name is written as "X -> same as -> Y".
 
     Args:
         graph: The graph or update.
         labels: The number of each passage id; passages without a number are omitted.
-        question: An entity is written under the name that the question uses for it.
+        question: The question, whose names for entities are used.
 
     Returns:
-        Text for `parse`; "(empty)" for the empty graph.
+        Text for `parse`; "(empty)" for an empty graph.
 
     >>> ann, oslo = Entity(name="Ann Lee", type="person"), Entity(name="Oslo", type="place")
     >>> born = Relation(head="Ann Lee", relation="born in", tail="Oslo")
@@ -72,42 +72,39 @@ def linearise(
 
 
 def _types_of_ends(entities: Sequence[Entity], relations: Sequence[Relation]) -> dict[str, str]:
-    """Return the types of the entities that need no line of their own, by name."""
+    """Return the types of the entities that need no separate line, by name."""
     ends = {end for relation in relations for end in relation.ends}
-    times = Counter(entity.name for entity in entities)
-    return {
-        entity.name: entity.type
-        for entity in entities
-        if entity.name in ends and times[entity.name] == 1 and not entity.attributes
-        and (not entity.type or entity.type.casefold() in TYPES)
-    }  # fmt: skip
+    counts, types = Counter(entity.name for entity in entities), dict[str, str]()
+    for entity in entities:
+        is_plain = not entity.attributes and (not entity.type or entity.type.casefold() in TYPES)
+        if is_plain and entity.name in ends and counts[entity.name] == 1:
+            types[entity.name] = entity.type
+    return types
 
 
 def _in_words_of(
     question: str, entities: Sequence[Entity], relations: Sequence[Relation]
 ) -> tuple[list[Entity], list[Relation]]:
-    """Rename entities as the question does, and add relations for their other names."""
+    """Give entities the names that the question uses, and add relations for their other names."""
     asked = normalise(question)
     taken = {normalise(entity.name) for entity in entities}
     renamed = dict[str, str]()
-    related, others = list[Relation](), list[Relation]()
+    related, same = list[Relation](), list[Relation]()
     for entity in entities:
         names = (entity.name, *entity.aliases)
         name = next((n for n in names if stands_in(normalise(n), asked)), entity.name)
         if normalise(name) in taken:
             name = entity.name
         renamed[entity.name] = name
-        words = set(normalise(name).split())
-        others += [
-            Relation(head=name, relation="same as", tail=other, evidence=entity.evidence)
-            for other in names
-            if words.isdisjoint(normalise(other).split())
-        ]
+        words, stated = set(normalise(name).split()), {"head": name, "evidence": entity.evidence}
+        for other in names:
+            if words.isdisjoint(normalise(other).split()):
+                same.append(Relation(**stated, relation="same as", tail=other))
     shown = [entity.model_copy(update={"name": renamed[entity.name]}) for entity in entities]
     for relation in relations:
         head, tail = (renamed.get(end, end) for end in relation.ends)
         related.append(relation.model_copy(update={"head": head, "tail": tail}))
-    return shown, related + others
+    return shown, related + same
 
 
 def _entity_text(entity: Entity, labels: Mapping[str, int]) -> str:
@@ -120,13 +117,12 @@ def _entity_text(entity: Entity, labels: Mapping[str, int]) -> str:
 
 
 def _relation_text(relation: Relation, labels: Mapping[str, int], types: dict[str, str]) -> str:
-    """Write a relation, and the types of its ends that were not written yet."""
-    kinds = (types.pop(end, "") for end in relation.ends)
-    head, tail = (
-        _name_text(end) + (f" ({kind})" if kind else "")
-        for end, kind in zip(relation.ends, kinds, strict=True)
-    )
-    text = f"{head} -> {_name_text(relation.relation)} -> {tail}"
+    """Write a relation, and remove the types that it writes behind its ends from `types`."""
+    ends = []
+    for end in relation.ends:
+        kind = types.pop(end, "")
+        ends.append(f"{_name_text(end)} ({kind})" if kind else _name_text(end))
+    text = f"{ends[0]} -> {_name_text(relation.relation)} -> {ends[1]}"
     text += f" (time: {escape(relation.time)})" if relation.time else ""
     text += "" if relation.confidence is None else f" (confidence: {relation.confidence})"
     return text + _labels_text(relation.evidence, labels)
@@ -137,8 +133,8 @@ def _labels_text(evidence: Iterable[Evidence], labels: Mapping[str, int]) -> str
     return f" [{','.join(map(str, numbers))}]" if numbers else ""
 
 
-# --- Notation: a backslash escapes whatever would be read as a separator. Parentheses that
-# balance stay as they are, so "Prism (album)" is written "Prism (album)".
+# --- Escaping: a backslash precedes whatever would be read as a separator. Balanced parentheses are
+# not escaped, as in "Prism (album)".
 
 _ARROW: Final = re.compile(r"(?<![-–—=~])[-–—=~]{1,40}>|[→⟶⇒]")
 _DASHES: Final = re.compile(r"--+")
@@ -148,15 +144,15 @@ _SPECIAL: Final = re.compile(
 _QUALITY: Final = re.compile(r"\s*(?P<key>time|confidence)\s*:(?P<value>.*)", re.IGNORECASE)
 _ESCAPED: Final = re.compile(r"\\(.)")
 _FULL_STOP: Final = re.compile(r"(?:\w{4}|[\s)\"”])\.\Z")
-"""A full stop that ends a line; that of "Inc." or "Jr." belongs to the name."""
+"""A full stop that ends a line; the one in "Inc." or "Jr." belongs to the name."""
 
 
 @lru_cache(maxsize=4096)
 def escape(text: str, also: str = "") -> str:
-    r"""Write a name so that nothing in it is read as a separator.
+    r"""Escape everything in a name that would be read as a separator.
 
     Args:
-        text: One line.
+        text: One line of text.
         also: Further characters to escape.
 
     >>> print(escape("A -> B; C"), escape("Prism (album)"), escape("smile :)"))
@@ -171,17 +167,17 @@ def escape(text: str, also: str = "") -> str:
 
 @cached_short(maxsize=4096, max_length=200)
 def _name_text(name: str) -> str:
-    """Escape a name so that neither its beginning nor its end is read as something else."""
+    """Escape a name, including a beginning or an end that would be read as something else."""
     group = _last_group(_trim(name))
     is_typed = group is not None and _details(group[1])[0].casefold() in TYPES
     text = escape(name, also="()" if is_typed else "")
-    if not text.startswith("\\") and _is_odd(text):
-        # A parenthesis that is escaped alone would leave its other half unbalanced.
+    if not text.startswith("\\") and _is_ambiguous(text):
+        # Escaping one parenthesis alone would leave the other one unbalanced.
         text = escape(name, also="()") if text.startswith("(") else f"\\{text}"
     return text if _trim(text) == text else f"{text[:-1]}\\{text[-1]}"
 
 
-def _is_odd(text: str) -> bool:
+def _is_ambiguous(text: str) -> bool:
     """Return whether a name alone would be read as a bullet, header, quote, JSON or nothing."""
     return bool(
         _BULLET.match(f"{text} ")
@@ -198,12 +194,12 @@ def _unescape(text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Blank out escaped characters, so that separators can be found."""
+    """Blank out escaped characters, so a search finds only separators."""
     return _ESCAPED.sub("\0\0", text) if "\\" in text else text
 
 
 def _cut(text: str, separator: re.Pattern[str] | str) -> list[str]:
-    r"""Cut at a separator where it is not escaped.
+    r"""Split a text at unescaped separators.
 
     >>> _cut(r"a \-> b -> c", _ARROW)
     ['a \\-> b ', ' c']
@@ -219,9 +215,9 @@ def _balances(bare: str, brackets: str) -> bool:
 
 
 def _last_group(text: str) -> tuple[str, str] | None:
-    """Split the parentheses at the end of a text from what is before them.
+    """Split a text into what precedes its final parentheses and their content.
 
-    None if the text does not end with closed parentheses.
+    Returns None if the text does not end with balanced parentheses.
 
     >>> _last_group("Prism (album) (work; 2013)")
     ('Prism (album) ', 'work; 2013')
@@ -235,7 +231,7 @@ def _last_group(text: str) -> tuple[str, str] | None:
 
 
 def _trim(text: str) -> str:
-    """Remove commas, colons and a full stop behind a name."""
+    """Remove commas, colons and a full stop after a name."""
     bare = _bare(text).rstrip(" ,;:")
     if _FULL_STOP.search(bare[-6:]):
         bare = bare[:-1].rstrip()
@@ -263,32 +259,35 @@ _CLAUSE: Final = re.compile(
 )
 """A relation and a tail with no arrow between them: "is an American drummer (role)"."""
 _LONGEST_TAIL: Final = 8
-"""Words of a name that `_CLAUSE` reads; a longer one is rather a sentence."""
+"""How many words a tail of `_CLAUSE` may have; a longer one is likely a sentence."""
 _VERB: Final = re.compile(r"\s(?:is|was|are|were|has|had|have|do|does|did|say|says|said|became)\s")
 
 
 class _Read(NamedTuple):
-    """The fact of a line or an item, and the fault to report if part of it is unreadable."""
+    """The fact in a line or an item, and the text to report if part of it is unreadable."""
 
     fact: DraftEntity | DraftRelation | None
     fault: str | None = None
 
 
 def _draft_of(read: Iterable[_Read]) -> Draft:
-    every = list(read)
-    return Draft(
-        entities=tuple(one.fact for one in every if isinstance(one.fact, DraftEntity)),
-        relations=tuple(one.fact for one in every if isinstance(one.fact, DraftRelation)),
-        skipped=tuple(one.fault for one in every if one.fault is not None),
-    )
+    entities, relations, skipped = list[DraftEntity](), list[DraftRelation](), list[str]()
+    for fact, fault in read:
+        if isinstance(fact, DraftEntity):
+            entities.append(fact)
+        elif fact is not None:
+            relations.append(fact)
+        if fault is not None:
+            skipped.append(fault)
+    return Draft(entities=tuple(entities), relations=tuple(relations), skipped=tuple(skipped))
 
 
 @lru_cache(maxsize=256)
 def parse(text: str) -> Draft:
-    r"""Read the entities and relations that a text states in any of the forms.
+    r"""Parse the entities and relations of a text in any of the forms.
 
     Unreadable lines are skipped and listed. If a fence or tag is never closed, the text was cut
-    off: its last line may be incomplete and is skipped as well.
+    off: its last line may be incomplete and is skipped too.
 
     >>> draft = parse("Entities:\n- Rihanna (singer) [2]\nRelations:\n1. Rihanna -> born in")
     >>> draft.entities[0].type, draft.relations, draft.skipped
@@ -306,7 +305,7 @@ def parse(text: str) -> Draft:
 
 
 def _read_lines(lines: Iterable[str], section: str = "") -> Iterator[_Read]:
-    """Read each line, in the section that its last header opened."""
+    """Parse each line, in the section of the last header."""
     for line in lines:
         if _RULE.fullmatch(line):
             continue
@@ -348,7 +347,7 @@ def _read_line(line: str, content: str, section: str) -> _Read:
 
 
 def _without_qualities(text: str) -> tuple[str, dict[str, str]]:
-    """Remove "(time: …)" and "(confidence: …)" from the end of a line, and return them too."""
+    """Split "(time: …)" and "(confidence: …)" off the end of a line."""
     qualities = dict[str, str]()
     text = _trim(text.strip())
     while (group := _last_group(text)) and (stated := _QUALITY.fullmatch(group[1])):
@@ -364,7 +363,7 @@ def _end(end: str, part: str) -> dict[str, Any]:
 
 
 def _typed(text: str, types: Collection[str] = TYPES) -> tuple[str, str, tuple[str, ...]] | None:
-    """Split "name (type; attribute)" where the type is one of these, in lower case; else None."""
+    """Split "name (type; attribute)" if the type is one of these, in lower case; else None."""
     group = _last_group(text)
     if not group or not group[0].strip():
         return None
@@ -373,11 +372,11 @@ def _typed(text: str, types: Collection[str] = TYPES) -> tuple[str, str, tuple[s
 
 
 def with_types(draft: Draft, types: Collection[str]) -> Draft:
-    """Return a draft in which the ends of relations may carry these types in parentheses, too.
+    """Split further types off the ends of relations: "Aspirin (Drug)".
 
     Args:
         draft: The draft.
-        types: Types in lower case.
+        types: The types, in lower case.
 
     >>> draft = with_types(parse("- Aspirin (Drug) -> treats -> pain (Disease)"), {"drug"})
     >>> draft.relations[0].head, draft.relations[0].head_type, draft.relations[0].tail
@@ -394,12 +393,12 @@ def with_types(draft: Draft, types: Collection[str]) -> Draft:
 
 
 def _is_title(text: str) -> bool:
-    """Return whether all words but small ones are capitalised."""
+    """Return whether all words are capitalised, except connectors."""
     return all(word in CONNECTORS or not word[:1].islower() for word in text.split())
 
 
 def _entity(text: str, section: str) -> DraftEntity | None:
-    """Read "name (type; attribute; …)"; a name alone only in the section of entities."""
+    """Read "name (type; attribute; …)"; a bare name only in the section of entities."""
     group = _last_group(text)
     before, details = group if group and group[0].strip() else (text, "")
     name = _plain(before)
@@ -431,7 +430,7 @@ def _unquoted(part: str) -> str:
     return part[1:-1] if is_quoted and not {bare[0], bare[-1]} & {*inner} else part
 
 
-# --- Reading values like those of JSON
+# --- Reading JSON and similar values
 
 _JSON: Final = re.compile(r"^[ \t]*(?=[\[{]\s*[\"'\[{])", re.MULTILINE)
 _SPARE_COMMA: Final = re.compile(r",(?=\s*[\]}])")
@@ -447,10 +446,10 @@ def draft_from(value: Any) -> Draft:
     It never raises: unreadable parts are listed in `skipped`.
 
     Args:
-        value: Text for `parse`, or text of JSON; `{"entities": [...], "relations": [...]}` (also
-            nodes, relationships, triples, edges, facts; also inside {"graph": ...}); a list of
-            entities and triples. An entity is a string or a mapping, a relation a mapping, three
-            items or a string.
+        value: Text for `parse`; `{"entities": [...], "relations": [...]}` (the keys may also be
+            nodes, relationships, triples, edges or facts, also inside {"graph": ...}); a list of
+            entities and triples; or JSON text of these. An entity is a string or a mapping, a
+            relation a mapping, three items or a string.
 
     >>> draft = draft_from({"entities": ["Rihanna"], "triples": [["Rihanna", "born in"]]})
     >>> draft.entities[0].name, draft.skipped
@@ -463,8 +462,8 @@ def draft_from(value: Any) -> Draft:
     if value is None or value == {}:
         return Draft()
     if isinstance(value, Mapping):
-        given = _fields_of(value)
-        sections = [(_SECTIONS[key], part) for key, part in given.items() if key in _SECTIONS]
+        fields = _fields_of(value).items()
+        sections = [(_SECTIONS[key], part) for key, part in fields if key in _SECTIONS]
         if sections:
             return _draft_of(read for name, part in sections for read in _read_part(part, name))
         if len(value) == 1 and isinstance(inside := next(iter(value.values())), Mapping | list):
@@ -474,9 +473,9 @@ def draft_from(value: Any) -> Draft:
 
 def _from_text(text: str) -> Draft:
     """Read lines, or JSON with lines around it."""
-    opens = _JSON.search(text)
-    start, end = opens.end() if opens else 0, max(text.rfind("}"), text.rfind("]")) + 1
-    value = _loads(text[start:end]) if opens else None
+    opening = _JSON.search(text)
+    start, end = opening.end() if opening else 0, max(text.rfind("}"), text.rfind("]")) + 1
+    value = _loads(text[start:end]) if opening else None
     if value is None:
         return parse(text)
     inside, around = draft_from(value), parse(f"{text[:start]}\n{text[end:]}")
@@ -485,7 +484,7 @@ def _from_text(text: str) -> Draft:
 
 
 def _read_part(part: Any, section: str) -> Iterator[_Read]:
-    """Read facts; strings are lines, in a section "" where entities and relations share a list."""
+    """Read facts; a string is a line. `section` is "" if entities and relations share a list."""
     is_entity = None if not section else section == "entities"
     items = part.splitlines() if isinstance(part, str) else part
     for is_text, group in groupby(_listed(items), lambda item: isinstance(item, str)):
@@ -496,30 +495,34 @@ def _read_part(part: Any, section: str) -> Iterator[_Read]:
 
 
 def _listed(items: Any) -> list[Any]:
-    return list(items) if isinstance(items, list | tuple) else [] if items is None else [items]
+    if isinstance(items, list | tuple):
+        return list(items)
+    return [] if items is None else [items]
 
 
 def read_value(item: Any, is_entity: bool | None = None, line: str = "") -> _Read:
-    """Read one fact; `is_entity` is None where entities and relations share a list."""
+    """Read one fact; `is_entity` is None if entities and relations share a list."""
     line = line or single_line(str(item))
     if isinstance(item, list | tuple) and len(item) in (3, 4) and not is_entity:
         item = dict(zip(("head", "relation", "tail", "passages"), item, strict=False))
     if not isinstance(item, Mapping):
         return _Read(None, line)
-    given = _fields_of(item)
+    stated = {key: part for key, part in _fields_of(item).items() if part is not None}
     if is_entity is None:
-        is_entity = all(given.get(key) is None for key in _FIELDS["head"][1:])
+        is_entity = stated.keys().isdisjoint(_FIELDS["head"][1:])
     kind = DraftEntity if is_entity else DraftRelation
-    stated = {
-        field: next((given[key] for key in _FIELDS[field][1:] if given.get(key) is not None), None)
-        for field in kind.model_fields
-    }
+    fields = dict[str, Any]()
+    for field in kind.model_fields:
+        read, *keys = _FIELDS[field]
+        fields[field] = read(next((stated[key] for key in keys if key in stated), None))
     try:
-        fact = kind.model_validate({key: _FIELDS[key][0](value) for key, value in stated.items()})
+        fact = kind.model_validate(fields)
     except ValidationError:
         return _Read(None, line)
-    doubtful = stated["confidence"] if getattr(fact, "confidence", 1) is None else None
-    return _Read(fact, None if doubtful is None else f"confidence {doubtful!r} of: {line}")
+    is_sure = isinstance(fact, DraftEntity) or fact.confidence is not None
+    if is_sure or "confidence" not in stated:
+        return _Read(fact)
+    return _Read(fact, f"confidence {stated['confidence']!r} of: {line}")
 
 
 def _fields_of(item: Mapping[Any, Any]) -> dict[str, Any]:
@@ -527,7 +530,7 @@ def _fields_of(item: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _loads(text: str) -> Any:
-    """Return the value of JSON, also with a comma too many, or of a Python literal; else None."""
+    """Return the value of JSON, also with trailing commas, or of a Python literal; else None."""
     for read in (json.loads, lambda text: json.loads(_SPARE_COMMA.sub("", text)), ast.literal_eval):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             return read(text)
@@ -535,7 +538,7 @@ def _loads(text: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return a name as text; numbers are names too (a year), anything else is none."""
+    """Return a string or a number (such as a year) as text, anything else as an empty string."""
     is_name = isinstance(value, str | int | float) and not isinstance(value, bool)
     return str(value) if is_name else ""
 
@@ -555,7 +558,7 @@ def _numbers(value: Any) -> tuple[int, ...]:
 
 
 def _share(text: str) -> float | None:
-    """Return a number from 0 to 1, also from a percentage; None where the text is neither."""
+    """Return a number from 0 to 1, also from a percentage; None for any other text."""
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -587,4 +590,4 @@ _FIELDS: Final[Mapping[str, Any]] = {
     "confidence": (lambda value: _share(_text(value)), "confidence"),
     "passages": (_numbers, "passages", "passage"),
 }
-"""How each field of a draft is read, and its keys: the first that has a value counts."""
+"""How each field of a draft is read, then its keys, of which the first with a value counts."""

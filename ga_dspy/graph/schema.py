@@ -1,4 +1,4 @@
-"""A schema of your own: the types and relations that a graph should have."""
+"""User-defined schemas: the types and relations that a graph should have."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from ga_dspy.graph.records import Draft, DraftEntity, DraftRelation, Line, Value
 from ga_dspy.storage import read_as
 
 OTHER: Final = "other"
-"""The type, or the relation, of what is kept although the schema has none for it."""
+"""The type or relation of an item that is kept although the schema has no other for it."""
 _NAME: Final = re.compile(r"\w[\w .,/&+'’-]*")
 _Joined = Annotated[tuple[Line, ...], Field(min_length=2, max_length=3)]
 
 
 Drop = Callable[[Literal["entity", "relation"], str, str], None]
-"""Called with an item that a schema has no place for: its kind, the item, the reason."""
+"""A callback for dropped items: takes the kind, the item and the reason."""
 
 
 class Schema(Value):
     """The types and relations that a graph should have.
 
-    The LM reads them with their descriptions. After reading, types are compared without case,
-    relations by `relation_key`; no other wording is taken for a relation of the schema. A relation
-    between the right types in the wrong direction is turned around. An end without a type fits.
+    The LM reads them with their descriptions. In its reply, types match without regard to case and
+    relations by `relation_key`; a synonym does not match. A relation between the right types in the
+    wrong direction is reversed. An end without a type fits any type.
 
     Attributes:
-        entities: What each type of entity is, by its name; the text may be empty. The types that
-            relations join need not be listed.
-        relations: What each relation joins, by its name: the type of the head, the type of the
-            tail and, if you like, what it means. Several types are separated by a bar:
-            "Drug|Device". Any relation will do if there is none here.
+        entities: The description of each entity type, by name; it may be empty. Types that appear
+            in `relations` need not be listed.
+        relations: The type of the head, the type of the tail and an optional description of each
+            relation, by name. A bar separates several types: "Drug|Device". If empty, any relation
+            is allowed.
         other: How to treat other types and relations. "keep" keeps entities with the type "other"
             and relations in their own words; a relation of the schema between other types is kept
             as "other". "drop" drops them and records the reason.
@@ -59,10 +59,10 @@ class Schema(Value):
     @model_validator(mode="after")
     def _is_clear(self) -> Self:
         if not self.types or len(self._names) < len(self.relations):
-            raise ValueError("it names no type, or a relation twice")
+            raise ValueError("the schema has no type, or has a relation twice")
         names = (*self.types, *self.relations)
         if wrong := [name for name in names if not _NAME.fullmatch(name)]:
-            raise ValueError(f"{wrong[0]!r} is no name: a letter or number, then no brackets")
+            raise ValueError(f"{wrong[0]!r} is not a name: a letter or number, then no brackets")
         return self
 
     @classmethod
@@ -70,8 +70,8 @@ class Schema(Value):
         """Read a schema from a YAML or JSON file.
 
         Raises:
-            InputError: The file is missing or no schema.
-            MissingExtra: It is YAML, and PyYAML is not installed.
+            InputError: The file is missing or is not a schema.
+            MissingExtra: The file is YAML, and PyYAML is not installed.
         """
         return read_as(
             Path(path),
@@ -83,7 +83,7 @@ class Schema(Value):
 
     @property
     def yaml(self) -> str:
-        """Return the text of a YAML file that `read` reads."""
+        """Return the schema as YAML, for `read`."""
         lines = list[str]()
         for part, named in (("entities", self.entities), ("relations", self.relations)):
             lines += [f"{part}:"] if named else []
@@ -92,11 +92,11 @@ class Schema(Value):
                 lines.append(f"  {': '.join(texts)}")
         return "\n".join([*lines, f"other: {self.other}", ""])
 
-    # --- What the LM is told
+    # --- In prompts
 
     @cached_property
     def types(self) -> tuple[str, ...]:
-        """Return the types of entities, in order, those of relations' ends too."""
+        """Return the entity types in order, then those that only relations have."""
         ends = [part for one in self.relations.values() for end in one[:2] for part in _parts(end)]
         by_key = dict[str, str]()
         for name in (*self.entities, *ends):
@@ -105,7 +105,7 @@ class Schema(Value):
 
     @property
     def instruction(self) -> str:
-        """Return the relations and types with their descriptions, as an instruction lists them."""
+        """Return the relations and types with their descriptions, as text for a prompt."""
         only, rest = (", no others", "") if self.other == "drop" else ("", f", {OTHER}")
         types = ", ".join(_described(name, self.entities.get(name, "")) for name in self.types)
         relations = "; ".join(
@@ -116,15 +116,15 @@ class Schema(Value):
         stated = f"Relations{only}: {relations}{free}. " if relations else ""
         return f"{stated}Types{only}: {types}{rest}"
 
-    # --- What a draft has of it
+    # --- In replies
 
     def fit(self, draft: Draft, drop: Drop, known: Mapping[str, str] = {}) -> Draft:
-        """Return a draft in the words of the schema.
+        """Return a draft with the types and relations of the schema.
 
         Args:
-            draft: The proposal of a model.
-            drop: Called with what is left out.
-            known: The types of names that the draft mentions without one.
+            draft: The LM's proposal.
+            drop: Called with each item that is left out.
+            known: The types of names that have none in the draft.
         """
         draft = with_types(draft, self._kinds)
         types = {node.name: node.type or known.get(node.name, "") for node in draft.nodes}
@@ -136,22 +136,22 @@ class Schema(Value):
             else:
                 entities.append(entity.model_copy(update={"type": kind}))
         for link in draft.relations:
-            found = self._fitted(link, types[link.head], types[link.tail])
-            if isinstance(found, str):
-                drop("relation", f"{link.head} -> {link.relation} -> {link.tail}", found)
+            fitted = self._fitted(link, types[link.head], types[link.tail])
+            if isinstance(fitted, str):
+                drop("relation", f"{link.head} -> {link.relation} -> {link.tail}", fitted)
             else:
-                relations.append(found)
+                relations.append(fitted)
         return Draft(entities=tuple(entities), relations=tuple(relations), skipped=draft.skipped)
 
     def _fitted(self, link: DraftRelation, *types: str) -> DraftRelation | str:
-        """Return a relation in the words of the schema, or why it has no place."""
+        """Return a relation with the schema's wording and types, or the reason to drop it."""
         stated = {"head_type": self._kind(link.head_type), "tail_type": self._kind(link.tail_type)}
         link, key = link.model_copy(update=stated), relation_key(link.relation)
         name, (head, tail) = self._names.get(key, ""), map(self._kind, types)
         if name and self._joins(name, head, tail):
             return link.model_copy(update={"relation": name})
         if name and head and tail and self._joins(name, tail, head):
-            return _turned(link.model_copy(update={"relation": name}))
+            return _reversed(link.model_copy(update={"relation": name}))
         if self.other == "keep":
             return link.model_copy(update={"relation": OTHER}) if name else link
         if name:
@@ -166,7 +166,7 @@ class Schema(Value):
         return all(not kind or kind in map(self._kind, _parts(end)) for kind, end in ends)
 
     def _kind(self, type_: str) -> str:
-        """Return a type as the schema spells it; "other" if it has none, and empty for empty."""
+        """Return a type in the schema's spelling, "other" if it is not in it, "" if it is empty."""
         return self._kinds.get(type_.casefold(), OTHER) if type_ else ""
 
     @cached_property
@@ -186,7 +186,7 @@ def _described(name: str, description: str = "") -> str:
     return f"{name} ({description})" if description else name
 
 
-def _turned(link: DraftRelation) -> DraftRelation:
-    ways, fields = (("head", "tail"), ("tail", "head")), ("", "_type", "_attributes")
-    turned = {f"{a}{field}": getattr(link, f"{b}{field}") for a, b in ways for field in fields}
-    return link.model_copy(update=turned)
+def _reversed(link: DraftRelation) -> DraftRelation:
+    ends, fields = (("head", "tail"), ("tail", "head")), ("", "_type", "_attributes")
+    swapped = {f"{a}{field}": getattr(link, f"{b}{field}") for a, b in ends for field in fields}
+    return link.model_copy(update=swapped)
