@@ -723,6 +723,11 @@ def test_text_is_parsed_and_an_empty_list_adds_nothing() -> None:
     assert draft_from([]) == draft_from({}) == Draft()
 
 
+def test_a_set_of_lists_is_no_python_literal_and_is_read_as_lines() -> None:
+    draft = draft_from('{["Ada", "won", "Cup"]}')
+    assert (draft.relations, draft.skipped) == ((), ('{["Ada", "won", "Cup"]}',))
+
+
 @pytest.mark.parametrize("value", [3, [1, 2, 3], True, {"answer": "Rihanna"}, object()])
 def test_what_is_nothing_like_a_graph_is_an_empty_draft_that_names_it(value: object) -> None:
     draft = draft_from(value)

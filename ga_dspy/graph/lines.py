@@ -532,7 +532,7 @@ def _fields_of(item: Mapping[Any, Any]) -> dict[str, Any]:
 def _loads(text: str) -> Any:
     """Return the value of JSON, also with trailing commas, or of a Python literal; else None."""
     for read in (json.loads, lambda text: json.loads(_SPARE_COMMA.sub("", text)), ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             return read(text)
     return None
 
