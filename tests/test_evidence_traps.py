@@ -14,6 +14,7 @@ import dspy
 import pytest
 
 from ga_dspy import GraphAnchor
+from ga_dspy.graph import KnowledgeGraph, fits_question
 from ga_dspy.passage import Passage
 from ga_dspy.testing import scripted_lm
 
@@ -73,6 +74,11 @@ def test_one_trap_is_chained() -> None:
     assert len(TRAPS) == 126
     chained = [case.name for case in TRAPS if supported(case) == "chained"]
     assert chained == ["a namesake inn is not the origin of the name"]
+
+
+@pytest.mark.parametrize("question", ["???", "  ", "++++"])
+def test_a_question_without_words_fits_any_answer(question: str) -> None:
+    assert fits_question(KnowledgeGraph(), question, "yes", ())
 
 
 @pytest.mark.parametrize("case", HONEST, ids=lambda case: str(case.name))

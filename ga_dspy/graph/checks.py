@@ -395,7 +395,7 @@ def _has_other_form(case: Case) -> bool:
     asks_for_word = "or" in tokens or not _ASKING.isdisjoint(tokens)
     offered = _OPTIONS.search(case.question.text)
     is_offered = offered is None or bool(mentions(case.answer, offered[1]))
-    is_polar = case.question.words[0] in _POLAR and not asks_for_word
+    is_polar = case.question.opening in _POLAR and not asks_for_word
     if not case.judgement and (is_polar or not is_offered):
         return True
     both = _joined(case.question) if "both" in tokens and case.judgement != "no" else ()
@@ -415,7 +415,7 @@ _APART: Final = ({"person", "work"}, {"person", "place"}, {"work", "place"})
 
 def _is_of_other_kind(case: Case) -> bool:
     """Return whether the question asks for another kind of answer."""
-    tokens, opening = case.question.words, case.question.words[0]
+    tokens, opening = case.question.words, case.question.opening
     value = kind_of_value(case.answer)
     entity = case.graph.find(case.answer)
     kind = broad_kind(kind_of(entity.type)) if entity else ""

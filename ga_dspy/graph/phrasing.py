@@ -268,6 +268,11 @@ class Question(NamedTuple):
     denials: frozenset[str]
 
     @property
+    def opening(self) -> str:
+        """Return the first word; empty if the question has no words."""
+        return "".join(self.words[:1])
+
+    @property
     def years(self) -> tuple[str, ...]:
         """Return the years outside names."""
         return tuple(word for word in self.words if _YEAR.fullmatch(word))
