@@ -34,6 +34,7 @@ from ga_dspy.graph.identity import (
     without_legal_form,
     words_in_digits,
 )
+from ga_dspy.graph.traits import traits
 
 
 @given(st.text(min_size=1))
@@ -147,6 +148,11 @@ def test_a_title_is_nobodys_own_name(name: str) -> None:
 )
 def test_a_name_with_a_title_is_a_name(name: str) -> None:
     assert not is_nickname(name)
+
+
+def test_a_type_does_not_depend_on_the_order_of_the_passages_facts() -> None:
+    lines = ("kind: work", "kind: film", "kind: work")
+    assert traits("", (), "", lines).kind == traits("", (), "", lines[::-1]).kind == "film"
 
 
 def test_a_legal_form_is_no_part_of_a_name() -> None:

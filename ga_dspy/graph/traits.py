@@ -430,9 +430,9 @@ def traits(
         lines: What its passage states about it, as written by `about`.
     """
     kind = _finest(map(kind_of, (type_, qualifier, *attributes)))
-    theirs = frozenset((key, value) for key, _, value in (line.partition(": ") for line in lines))
-    facts = {fact for fact in theirs if fact[0] != "kind"}
-    passage_kind = next((value for key, value in theirs if key == "kind"), "")
+    parts = [line.partition(": ") for line in lines]
+    facts = {(key, value) for key, _, value in parts if key != "kind"}
+    passage_kind = _finest(value for key, _, value in parts if key == "kind")
     if _kinds_apart(kind, passage_kind):
         facts = {fact for fact in facts if fact[0] == "year"}
     else:
