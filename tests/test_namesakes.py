@@ -141,6 +141,14 @@ def test_what_tells_namesakes_apart_outlives_json() -> None:
     assert from_json(to_json(graph)).entities == graph.entities
 
 
+@pytest.mark.parametrize("life", ["(c.850–912)", "(c850 – c.912)", "(fl.850–912)"])
+def test_an_approximate_year_is_compared_like_any_other(life: str) -> None:
+    poet = Passage(id="1", title="Poets", text=f"Ali Fox {life} was a poet.")
+    king = Passage(id="2", title="Kings", text="Ali Fox (born 900) was a king.")
+    graph = read(poet, king, lines="- Ali Fox (person) [1,2]")
+    assert len(graph.find_all("Ali Fox")) == 2
+
+
 def test_two_passages_that_mention_a_common_name_in_passing_meet_in_a_joint() -> None:
     lines = "1. MIT -> located in -> Cambridge [1]\n2. Old Pier -> stands in -> Cambridge [2]"
     graph = read(MIT, BRIDGE, lines=lines)

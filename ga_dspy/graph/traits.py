@@ -218,7 +218,8 @@ def _dates_in(text: str) -> Facts:
     """Return the years of events: of "born in 1850", and both of "1850–1912"."""
     found = {(_EVENTS[verb.casefold()], year) for verb, year in _WHEN.findall(text)}
     if life := _LIFE.fullmatch(text.rstrip(" )")):
-        found |= {(event, date[-4:].strip()) for event, date in life.groupdict().items()}
+        years = {event: re.sub(r"\D", "", date[-4:]) for event, date in life.groupdict().items()}
+        found |= years.items()
     return frozenset(found)
 
 
