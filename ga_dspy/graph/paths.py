@@ -129,7 +129,7 @@ def _asked(question: str, names: Iterable[Iterable[str]]) -> _Asked:
 MAX_HOPS: Final = 4
 """A longer chain between a question and an answer counts as chance."""
 
-_WAYS_PER_NODE: Final = 2
+_PATHS_PER_NODE: Final = 2
 """How many of the cheapest paths of one length to a node are extended."""
 
 _CLASS: Final = re.compile(
@@ -190,7 +190,7 @@ def is_class(relation: Relation) -> bool:
     return _CLASS.fullmatch(plain) is not None or (plain == "is" and not _is_name(relation.tail))
 
 
-class _Way(NamedTuple):
+class _Path(NamedTuple):
     """A path from a node, without repeated nodes."""
 
     cost: float
@@ -206,7 +206,7 @@ class _Way(NamedTuple):
     def shared(self) -> int:
         return sum(len(edge.shared) for edge in self.edges)
 
-    def onward(self, edges: _Edges) -> Iterator[_Way]:
+    def onward(self, edges: _Edges) -> Iterator[_Path]:
         """Yield the paths that are one relation longer.
 
         A common class, year or country does not connect two nodes, unless the question asks for it.
@@ -221,32 +221,29 @@ class _Way(NamedTuple):
             if edge.end not in self.nodes and not by_chance and not from_class:
                 yield self._then(edge, meets)
 
-    def _then(self, edge: _Edge, meets: bool) -> _Way:
+    def _then(self, edge: _Edge, meets: bool) -> _Path:
         """Add a hop: cheap if it adds a word of the question, expensive if not asked for."""
         adds = not edge.asked <= self.asked
-        if adds:
-            cost = -1 - len(edge.shared) / 8
-        elif edge.asked:
-            cost = 1.0
-        else:
+        cost = -1 - len(edge.shared) / 8 if adds else 1.0
+        if not edge.asked:
             cost = 3.0 if edge.is_class else 2.0
         cost += 2 if meets and not adds else 0
         nodes, edges = (*self.nodes, edge.end), (*self.edges, edge)
-        return _Way(self.cost + cost, nodes, edges, self.asked | edge.asked)
+        return _Path(self.cost + cost, nodes, edges, self.asked | edge.asked)
 
 
 _cost = attrgetter("cost")
 
 
-def _ways(edges: _Edges, source: str) -> dict[str, list[_Way]]:
+def _cheapest_paths(edges: _Edges, source: str) -> dict[str, list[_Path]]:
     """Return the cheapest paths to each reachable node, up to `MAX_HOPS` long."""
-    found: dict[str, list[_Way]] = defaultdict(list)
-    front = [_Way(0.0, (source,), (), frozenset())]
+    found: dict[str, list[_Path]] = defaultdict(list)
+    front = [_Path(0.0, (source,), (), frozenset())]
     for _ in range(MAX_HOPS):
-        longer = chain.from_iterable(way.onward(edges) for way in front)
-        by_node, front = grouped((way.nodes[-1], way) for way in longer), []
-        for node, ways in by_node.items():
-            best = sorted(ways, key=_cost)[:_WAYS_PER_NODE]
+        longer = chain.from_iterable(path.onward(edges) for path in front)
+        by_node, front = grouped((path.nodes[-1], path) for path in longer), []
+        for node, paths in by_node.items():
+            best = sorted(paths, key=_cost)[:_PATHS_PER_NODE]
             found[node] += best
             front += best
     return found
@@ -370,7 +367,7 @@ def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[R
 
 def _chain_to(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked, answer: str) -> _Chain:
     """Return the cheapest paths to the nodes named by the answer, else to values that state it."""
-    if found := _cheapest(_edges(graph.relations, asked), sources, named_by(graph, answer)):
+    if found := _cheapest_chain(_edges(graph.relations, asked), sources, named_by(graph, answer)):
         return found
     described = [each for each in descriptions(graph) if says(each.tail, answer)]
     edges = _edges((*graph.relations, *described), asked)
@@ -379,16 +376,16 @@ def _chain_to(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked, answer: str
     stating = {node for node in plain if says(node, answer)}
     stating |= {node for node in edges.keys() - plain if _is_before_comma(answer, node)}
     works = {node for node, kind in kinds.items() if kind in WORKS}
-    return _cheapest(edges, sources, stating - works)
+    return _cheapest_chain(edges, sources, stating - works)
 
 
-def _cheapest(edges: _Edges, sources: _Nodes, targets: Collection[str]) -> _Chain:
+def _cheapest_chain(edges: _Edges, sources: _Nodes, targets: Collection[str]) -> _Chain:
     """Return the cheapest path from each source to a target; ties go to the first by name."""
     best = list[Relation]()
     for source in sources if targets else ():
-        known = _ways(edges, source)
-        if ways := [way for node in sorted(targets) for way in known.get(node, ())]:
-            best += min(ways, key=_cost).relations
+        known = _cheapest_paths(edges, source)
+        if paths := [path for node in sorted(targets) for path in known.get(node, ())]:
+            best += min(paths, key=_cost).relations
     return tuple(dict.fromkeys(best))
 
 
@@ -446,26 +443,26 @@ def _alike(edges: _Edges, sources: Sequence[str], asked: _Asked) -> Iterator[_Fa
     Facts are of the same kind if they have the same words of the question, else the same
     meanings, and end in the same kind of value.
     """
-    stated: dict[tuple[object, ...], dict[str, list[_Way]]] = defaultdict(lambda: defaultdict(list))
+    stated = defaultdict[tuple[object, ...], dict[str, list[_Path]]](lambda: defaultdict(list))
     for source in sources:
-        ways = (way for known in _ways(edges, source).values() for way in known)
-        for way in sorted(ways, key=_cost):
-            if not set(sources).isdisjoint(way.nodes[1:-1]):
+        paths = (path for known in _cheapest_paths(edges, source).values() for path in known)
+        for path in sorted(paths, key=_cost):
+            if not set(sources).isdisjoint(path.nodes[1:-1]):
                 continue
-            end, hops = way.nodes[-1], len(way.edges)
-            if end in sources and (way.asked or (hops == 1 and not asked)):
-                rank = (-hops, way.shared, 0, -hops)
-                yield _Facts(way.asked | {source, end}, rank, way.relations)
-            if hops <= 2 or all(edge.asked for edge in way.edges):
-                wording = tuple(edge.shared or edge.meanings for edge in way.edges)
-                stated[*wording, _kind_of_end(way.edges[-1])][source].append(way)
+            end, hops = path.nodes[-1], len(path.edges)
+            if end in sources and (path.asked or (hops == 1 and not asked)):
+                rank = (-hops, path.shared, 0, -hops)
+                yield _Facts(path.asked | {source, end}, rank, path.relations)
+            if hops <= 2 or all(edge.asked for edge in path.edges):
+                wording = tuple(edge.shared or edge.meanings for edge in path.edges)
+                stated[*wording, _kind_of_end(path.edges[-1])][source].append(path)
     for by_source in stated.values():
-        every = [way for ways in by_source.values() for way in ways[:_MAX_ALIKE]]
+        every = [path for paths in by_source.values() for path in paths[:_MAX_ALIKE]]
         first = every[0]
         if len(by_source) > 1 and first.asked:
-            covered = set(by_source).union(way.nodes[-1] for way in every)
-            relations = tuple(each for way in every for each in way.relations)
-            shared, value = max(way.shared for way in every), _kind_of_end(first.edges[-1])
+            covered = set(by_source).union(path.nodes[-1] for path in every)
+            relations = tuple(each for path in every for each in path.relations)
+            shared, value = max(path.shared for path in every), _kind_of_end(first.edges[-1])
             rank = (-len(first.edges), shared, len(value), -len(relations))
             yield _Facts(first.asked | covered.intersection(sources), rank, relations)
 
@@ -558,9 +555,9 @@ def _order(graph: KnowledgeGraph, question: str, keep: Collection[str]) -> list[
     hops = _weighted_distances(edges, named)
     to_keep = {node for name in keep for node in named_by(graph, name)}
     last: set[object] = set(to_keep)
-    for known in (_ways(edges, source) for source in named if to_keep):
-        for way in (min(known[node], key=_cost) for node in to_keep if node in known):
-            last.update(way.nodes, way.relations)
+    for known in (_cheapest_paths(edges, source) for source in named if to_keep):
+        for path in (min(known[node], key=_cost) for node in to_keep if node in known):
+            last.update(path.nodes, path.relations)
     degree = Counter(end for relation in graph.relations for end in relation.ends)
 
     def rank(item: Entity | Relation) -> tuple[bool, int, int]:
