@@ -50,7 +50,7 @@ HONEST: Final = [case for case in EVERY if not case.is_trap]
 
 
 def supported(case: Case) -> str | None:
-    """What GraphAnchor says of an answer that is put into its LM's mouth."""
+    """Return `supported` for an answer that a scripted LM gives."""
     labels = "".join(f"[{n}]" for n in range(1, len(case.passages) + 1))
     lines = "\n".join(f"- {line} {labels}" for line in case.lines)
     read = {

@@ -1,4 +1,4 @@
-"""Which names mean one entity, what wording gives away, and near duplicates among many names."""
+"""Names: which mean one entity, which mean none, and near duplicates among many names."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ SLIPS = st.text(string.ascii_lowercase, min_size=6, max_size=11)
 
 
 def things(names: list[str]) -> list[frozenset[str]]:
-    """The names that the graph takes for one another."""
+    """The pairs of names that the graph merges."""
     graph = KnowledgeGraph().merge(
         GraphUpdate(entities=tuple(Entity(name=name) for name in dict.fromkeys(names)))
     )
@@ -314,7 +314,7 @@ def things(names: list[str]) -> list[frozenset[str]]:
 
 
 def joined(names: list[str]) -> set[frozenset[str]]:
-    """The same by comparing all pairs; words alone must begin alike."""
+    """The same by comparing all pairs; single words must have the same first letter."""
     keys = sorted({identity(name) for name in names})
     block = {key: {key} for key in keys}
     for one, other in combinations(keys, 2):

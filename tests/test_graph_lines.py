@@ -1,4 +1,4 @@
-"""Graphs as text: every form that is written is read back, and much that an LM writes besides."""
+"""The text format of graphs: round trips, and the many forms that an LM writes."""
 
 from __future__ import annotations
 
@@ -603,7 +603,7 @@ def test_what_is_written_is_read_back_whatever_the_names(update: GraphUpdate) ->
 
 @st.composite
 def graphs(draw: st.DrawFn) -> GraphUpdate:
-    """Entities of different names, most of them with one of our types, related to one another."""
+    """Entities with different names, most of them with a known type, and relations between them."""
     names = draw(st.lists(NAMES, min_size=1, max_size=4, unique_by=single_line))
     kinds = st.sampled_from(("", "person", "Place", "organization", "film"))
     few = st.lists(NAMES, max_size=1).map(tuple)
@@ -800,7 +800,7 @@ def token_costs(graph: GraphUpdate) -> dict[str, int]:
 
 @pytest.fixture
 def _bundled_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cl100k vocabulary that litellm ships, so that nothing is downloaded."""
+    """The cl100k vocabulary that litellm ships, so nothing is downloaded."""
     pytest.importorskip("tiktoken")
     package = importlib.util.find_spec("litellm")
     if package is None or package.origin is None:

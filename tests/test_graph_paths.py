@@ -300,7 +300,7 @@ def test_what_is_asked_of_one_thing_is_shown_by_the_fact_that_says_it(
 def test_a_chain_holds_what_the_data_says_decides(
     data: Path, kinds: tuple[str, ...], found: int
 ) -> None:
-    """All gold triples are in the chain, though each thing is of a sort with the others."""
+    """All gold triples are in the chain, although the nodes have common classes."""
     rows = json.loads((data / "2wikimultihopqa" / "dev.json").read_text("utf8"))
     whole = 0
     for row in (row for row in rows if row["type"] in kinds):

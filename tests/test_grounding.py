@@ -1,4 +1,4 @@
-"""What of a draft do the passages support? The rest never enters a graph, and is named."""
+"""Grounding: only what the passages support enters a graph; the rest is listed with reasons."""
 
 from __future__ import annotations
 

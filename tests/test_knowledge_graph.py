@@ -550,7 +550,7 @@ UPDATES = st.builds(
 
 
 def shown(graph: KnowledgeGraph) -> Shown:
-    """What a graph shows, display order aside."""
+    """The shown entities and relations, without their order."""
     entities = (
         (e.name, e.type, frozenset(e.attributes), frozenset(e.aliases), frozenset(e.evidence))
         for e in graph.entities
@@ -664,7 +664,7 @@ def test_no_name_breaks_mermaids_syntax(head: str, label: str, tail: str) -> Non
     assert all(line.fullmatch(each) for each in to_mermaid(graph).split("\n"))
 
 
-# --- Another name of a thing, and a fact said twice
+# --- Aliases and duplicate facts
 
 
 HADRIAN = (

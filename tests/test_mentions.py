@@ -1,4 +1,4 @@
-"""Which wordings of a name, a number, a date or a description a text states, and which not."""
+"""Which wordings of a name, number, date or description a text mentions or supports."""
 
 from __future__ import annotations
 

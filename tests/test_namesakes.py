@@ -1,4 +1,4 @@
-"""Things of one name that are kept apart, and things of several wordings that are kept one."""
+"""Namesakes stay separate; an entity in several wordings is merged."""
 
 from __future__ import annotations
 

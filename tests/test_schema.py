@@ -1,4 +1,4 @@
-"""A schema of one's own: what the LM is told, what fits, what a program and its artifact keep."""
+"""User-defined schemas: in prompts, in replies, in a program and in its artifact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding phrases in text: as they are, in other wordings, and not at all."""
+"""Finding phrases in a text: verbatim, in other wordings, and not at all."""
 
 from __future__ import annotations
 
