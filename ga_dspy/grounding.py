@@ -10,7 +10,7 @@ passage. If a passage states another name of an entity, the name becomes an alia
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice, product
 from textwrap import dedent
@@ -153,18 +153,16 @@ class _Check:
 
     def drop_if_unknown(self, kind: ItemKind, item: str, part: str) -> bool:
         """Drop an item if a part of it is a placeholder or a guess; return whether it is."""
-        fault = self.why_unknown(part, is_unstated if kind == "attribute" else is_placeholder)
+        fault = self.why_unknown(part, kind)
         if fault:
             self.drop(kind, item, *fault)
         return fault is not None
 
-    def why_unknown(
-        self, part: str, names_nothing: Callable[[str], bool] = is_placeholder
-    ) -> tuple[str, Cause] | None:
-        """Return why a part of an item is a placeholder or a guess; None if it is neither."""
+    def why_unknown(self, part: str, kind: ItemKind = "entity") -> tuple[str, Cause] | None:
+        """Return whether a part of an item is a placeholder or a guess; None if it is neither."""
         if part in self.titles:
             return None
-        if names_nothing(part):
+        if is_unstated(part) if kind == "attribute" else is_placeholder(part):
             return "a placeholder", "placeholder"
         return ("a guess", "hedged") if is_hedged(part) else None
 
@@ -251,7 +249,7 @@ class _Check:
             return None
         evidence = self.evidence(draft.passages, head, tail)
         if not evidence:
-            missing = [f'"{end}"' for end in (head, tail) if not self.is_mentioned(end)]
+            missing = [f'"{end}"' for end in (head, tail) if not self.evidence((), end)]
             reason = f"{' and '.join(missing)} not found in any passage" if missing else ""
             self.drop("relation", item, reason or "no single passage mentions both ends")
             return None
@@ -265,9 +263,6 @@ class _Check:
             confidence=draft.confidence,
             evidence=evidence,
         )
-
-    def is_mentioned(self, name: str) -> bool:
-        return any(self.mentions(name, passage) for passage in self.passages.values())
 
     def evidence(self, labels: Sequence[int], *names: str) -> tuple[Evidence, ...]:
         """Quote up to `MAX_EVIDENCE` passages that mention all names: cited ones, else others."""

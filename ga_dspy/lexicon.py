@@ -27,13 +27,13 @@ NUMBERS_AND_TIMES: Final = _WORDS["NUMBERS_AND_TIMES"]
 """Words that begin sentences but are not names."""
 
 TELLING: Final = _WORDS["TELLING"]
-"""Words that distinguish names, so that a match may not skip them."""
+"""Words that distinguish names; a match must not skip them."""
 
 FRONT: Final = _WORDS["FRONT"]
 """Words that change the meaning of the name after them: "New Mexico" is not Mexico."""
 
 HEADS: Final = _WORDS["HEADS"]
-"""Words that end names of things other than people; only people have middle names."""
+"""Words that end the names of anything but people; only people have middle names."""
 
 PREFIXES: Final = _WORDS["PREFIXES"]
 """Prefixes that reverse the meaning of the word after their hyphen: "anti-war"."""
@@ -68,14 +68,17 @@ MONTHS_ABROAD: Final = {
 # --- Equivalent words
 
 
+def _united(pairs: Iterable[tuple[str, Iterable[str]]]) -> dict[str, frozenset[str]]:
+    """Return the union of the words of each key."""
+    found: dict[str, frozenset[str]] = defaultdict(frozenset)
+    for key, words in pairs:
+        found[key] |= frozenset(words)
+    return dict(found)
+
+
 def _partners(sets: Iterable[str]) -> dict[str, frozenset[str]]:
     """Map each word to the other words of its sets."""
-    partners: dict[str, frozenset[str]] = defaultdict(frozenset)
-    for text in sets:
-        words = frozenset(text.split())
-        for word in text.split():
-            partners[word] |= words - {word}
-    return dict(partners)
+    return _united((word, {*words} - {word}) for words in map(str.split, sets) for word in words)
 
 
 FORMS: Final = _partners(TABLES["forms"])
@@ -87,16 +90,9 @@ NICKNAMES: Final = _partners(TABLES["nicknames"])
 STATES: Final[dict[str, str]] = TABLES["states"]
 """US states by their postal codes."""
 
-
-def _verbs_by_role() -> dict[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = defaultdict(frozenset)
-    for verbs, roles in TABLES["roles"]:
-        for role in roles.split():
-            found[role] |= frozenset(verbs.split())
-    return dict(found)
-
-
-ROLE_VERBS: Final = _verbs_by_role()
+ROLE_VERBS: Final = _united(
+    (role, verbs.split()) for verbs, roles in TABLES["roles"] for role in roles.split()
+)
 """Words that imply a role, by role: "starring X" makes X an actor."""
 
 VERBS: Final = frozenset[str]().union(*ROLE_VERBS.values())
@@ -132,7 +128,7 @@ COUNTRY_FORMS: Final = _partners(
 )
 """Other one-word forms of a country or its adjective."""
 
-FULL_NAMES: Final = {name: full for full, names in _WELL_KNOWN.items() for name in names}
+FULL_NAMES: Final[dict[str, str]] = {n: full for full, alts in _WELL_KNOWN.items() for n in alts}
 """Main names by well-known short and other names."""
 
 

@@ -259,7 +259,7 @@ def _has_year(text: str, year: str) -> bool:
 
 
 def _is_of_other_time(case: Case) -> bool:
-    """Return whether the chain lacks a year of the question, or is about the past only."""
+    """Return whether the chain lacks the question's year, or only the chain is about the past."""
     texts = [f"{one.relation} {one.time or ''} {one.tail}" for one, _, _ in case.links]
     texts += [case.described, *case.ends]
     sentences, wordings = list[tuple[str, str]](), list[str]()
@@ -395,7 +395,7 @@ def _has_other_form(case: Case) -> bool:
     asks_for_word = "or" in tokens or not _ASKING.isdisjoint(tokens)
     offered = _OPTIONS.search(case.question.text)
     is_offered = offered is None or bool(mentions(case.answer, offered[1]))
-    is_polar = case.question.opening in _POLAR and not asks_for_word
+    is_polar = not _POLAR.isdisjoint(tokens[:1]) and not asks_for_word
     if not case.judgement and (is_polar or not is_offered):
         return True
     both = _joined(case.question) if "both" in tokens and case.judgement != "no" else ()
@@ -415,8 +415,8 @@ _APART: Final = ({"person", "work"}, {"person", "place"}, {"work", "place"})
 
 def _is_of_other_kind(case: Case) -> bool:
     """Return whether the question asks for another kind of answer."""
-    tokens, opening = case.question.words, case.question.opening
-    value = kind_of_value(case.answer)
+    tokens, value = case.question.words, kind_of_value(case.answer)
+    opening = "".join(tokens[:1])
     entity = case.graph.find(case.answer)
     kind = broad_kind(kind_of(entity.type)) if entity else ""
     sorts = [kind_of(after) for word, after in pairwise(tokens) if word in ("which", "what")]

@@ -377,11 +377,8 @@ def _join_aliases(aliases: Mapping[str, Sequence[Match]], joined: UnionFind) -> 
     """
     bearers = {alias: _bearers(stated) for alias, stated in aliases.items()}
     nicknames = {m.other for m in chain(*aliases.values()) if m.rule == "nickname"}
-    local, apart = dict[str, Bearers](), set[frozenset[str]]()
-    for alias, names in bearers.items():
-        if alias in nicknames or not _is_one(alias, names):
-            local[alias] = names
-            apart.update(frozenset((name, alias)) for name in names)
+    local = {a: names for a, names in bearers.items() if a in nicknames or not _is_one(a, names)}
+    apart = {frozenset((name, alias)) for alias, names in local.items() for name in names}
     for alias, names in bearers.items():
         joined.union(alias, *(name for name in names if frozenset((name, alias)) not in apart))
 
@@ -435,13 +432,11 @@ def _divide(block: Cluster) -> list[Cluster]:
             max(fitting, key=lambda group: _overlap(one, group)).append(one)
         else:
             groups.append([one])
-    group_of = {one: i for i, group in enumerate(groups) for one in group}
     parts: list[Cluster] = [[] for _ in groups]
+    part_of = {one: parts[i] for i, group in enumerate(groups) for one in group}
     rest: Cluster = []
     for reference in block:
-        is_apart = reference.traits in group_of
-        part = parts[group_of[reference.traits]] if is_apart else rest
-        part.append(reference)
+        part_of.get(reference.traits, rest).append(reference)
     return attach(rest, parts)
 
 
@@ -486,7 +481,8 @@ def attach(rest: Cluster, parts: list[Cluster]) -> list[Cluster]:
 
 def _join_surnames(parts: list[Cluster]) -> list[Cluster]:
     """Merge a person known only by surname into the only person of that name in a passage."""
-    people = {i: part for i, part in enumerate(parts) if _is_person(part)}
+    kind_of_one = attrgetter("traits.kind")
+    people = {i: part for i, part in enumerate(parts) if "person" in map(kind_of_one, part)}
     bearers, passages = defaultdict[str, set[int]](set), dict[int, frozenset[str]]()
     for i, part in people.items():
         passages[i] = frozenset().union(*(one.passages for one in part))
@@ -506,10 +502,6 @@ def _join_surnames(parts: list[Cluster]) -> list[Cluster]:
     for i, j in joined.items():
         parts[j] = parts[j] + parts[i]
     return [part for i, part in enumerate(parts) if i not in joined]
-
-
-def _is_person(part: Cluster) -> bool:
-    return any(one.traits.kind == "person" for one in part)
 
 
 def _join_ids(parts: list[Cluster]) -> list[Cluster]:

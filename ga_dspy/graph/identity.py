@@ -1,4 +1,4 @@
-"""Names: whether a name means an entity, and which one, as judged by its wording alone.
+"""Names: whether a name means an entity, and which one, as judged only by its wording.
 
 Placeholders ("unknown"), guesses ("possibly a singer") and empty reports ("none found") mean no
 entity. Two names may mean the same entity, and a text may state that they do.

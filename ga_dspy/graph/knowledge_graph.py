@@ -457,7 +457,7 @@ def to_networkx(
         others = (end for end in relation.ends if end not in network)
         network.add_nodes_from(others, entity=False)
         passage_ids = dict.fromkeys(evidence.passage for evidence in relation.evidence)
-        stated = {"relation": relation.relation, "passages": tuple(passage_ids)}
+        stated: dict[str, Any] = {"relation": relation.relation, "passages": tuple(passage_ids)}
         stated |= {"time": relation.time, "confidence": relation.confidence}
         if quotes := _quotes(relation, passages):
             stated["evidence"] = json.dumps(quotes, ensure_ascii=False)

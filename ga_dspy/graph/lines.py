@@ -117,7 +117,7 @@ def _entity_text(entity: Entity, labels: Mapping[str, int]) -> str:
 
 
 def _relation_text(relation: Relation, labels: Mapping[str, int], types: dict[str, str]) -> str:
-    """Write a relation, and remove the types that it writes behind its ends from `types`."""
+    """Write a relation; the types that it writes after its ends are removed from `types`."""
     ends = []
     for end in relation.ends:
         kind = types.pop(end, "")
@@ -271,15 +271,11 @@ class _Read(NamedTuple):
 
 
 def _draft_of(read: Iterable[_Read]) -> Draft:
-    entities, relations, skipped = list[DraftEntity](), list[DraftRelation](), list[str]()
-    for fact, fault in read:
-        if isinstance(fact, DraftEntity):
-            entities.append(fact)
-        elif fact is not None:
-            relations.append(fact)
-        if fault is not None:
-            skipped.append(fault)
-    return Draft(entities=tuple(entities), relations=tuple(relations), skipped=tuple(skipped))
+    every = list(read)
+    entities = (fact for fact, _ in every if isinstance(fact, DraftEntity))
+    relations = (fact for fact, _ in every if isinstance(fact, DraftRelation))
+    faults = (fault for _, fault in every if fault is not None)
+    return Draft(entities=tuple(entities), relations=tuple(relations), skipped=tuple(faults))
 
 
 @lru_cache(maxsize=256)

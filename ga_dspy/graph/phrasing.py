@@ -26,8 +26,8 @@ Span = tuple[int, int]
 
 # --- Negations and hedges
 
-_TAKEN_BACK: Final = frozenset(("doubt", "undone", "accuse", "condition"))
-"""Denials that negate a statement before them: "which was disproved", "if the council agrees"."""
+_RETRACTIONS: Final = frozenset(("doubt", "undone", "accuse", "condition"))
+"""Negations that follow their statement: "which was disproved", "if the council agrees"."""
 
 
 @cached_short(maxsize=4096, max_length=2000)
@@ -71,7 +71,7 @@ class Statement(NamedTuple):
     @property
     def denials(self) -> frozenset[str]:
         """Return the kinds of negations and hedges that apply to the relation."""
-        return denials(self.part) | denials(f"… {self.behind}") & _TAKEN_BACK
+        return denials(self.part) | denials(f"… {self.behind}") & _RETRACTIONS
 
 
 def statements(
@@ -152,8 +152,7 @@ def _described(relation: Relation, sentence: str, tail: Span | None) -> _Found |
 
 
 def _mention(names: Sequence[str], text: str) -> Span | None:
-    found = (each for name in names for each in mentions(name, text))
-    return next(found, None)
+    return next((each for name in names for each in mentions(name, text)), None)
 
 
 _LIFE: Final = re.compile(r"\([^()]*\d{3,4}(?:[^()]*[-–—][^()]*|\d{1,2} \w+ )\d{3,4}[^()]*\)")
@@ -268,11 +267,6 @@ class Question(NamedTuple):
     denials: frozenset[str]
 
     @property
-    def opening(self) -> str:
-        """Return the first word; empty if the question has no words."""
-        return "".join(self.words[:1])
-
-    @property
     def years(self) -> tuple[str, ...]:
         """Return the years outside names."""
         return tuple(word for word in self.words if _YEAR.fullmatch(word))
@@ -354,7 +348,7 @@ def is_agent(word: str) -> bool:
 
 
 def is_sort(tokens: Sequence[str], i: int) -> bool:
-    r"""Return whether a word is the class of the thing asked for or named, not a property.
+    r"""Return whether a word is the class of the entity asked for or named, not a property.
 
     >>> [is_sort("which drug treats the king of \0".split(), i) for i in (1, 4)]
     [True, False]
