@@ -167,7 +167,7 @@ def fits_question(
     may still be wrong.
     """
     case = _case(graph, question, answer, chain)
-    return not (_has_other_form(case) or (not case.is_comparison and _is_of_other_kind(case)))
+    return not (_has_wrong_form(case) or (not case.is_comparison and _has_wrong_kind(case)))
 
 
 def _case(
@@ -258,8 +258,8 @@ def _has_year(text: str, year: str) -> bool:
     return spans or year in text or any(first <= year for first in _SINCE.findall(text))
 
 
-def _is_of_other_time(case: Case) -> bool:
-    """Return whether the chain lacks the question's year, or only the chain is about the past."""
+def _has_wrong_time(case: Case) -> bool:
+    """Return whether the chain lacks the question's year, or answers "is" with "was"."""
     texts = [f"{one.relation} {one.time or ''} {one.tail}" for one, _, _ in case.links]
     texts += [case.described, *case.ends]
     sentences, wordings = list[tuple[str, str]](), list[str]()
@@ -310,8 +310,8 @@ def _lacks_word(case: Case) -> bool:
 _COMPARING: Final = frozenset(("before", "after", "more", "most", "less", "least"))
 
 
-def _has_other_holder(case: Case) -> bool:
-    """Return whether the chain has, say, the director of a film that the question does not name."""
+def _has_wrong_holder(case: Case) -> bool:
+    """Return whether the chain has a role in another entity: the director of another film."""
     tokens = case.question.words
     for i, word, meanings in case.question.asked:
         after = [t for t in tokens[i + 1 : i + 5] if t not in ARTICLES and not kind_of(t)]
@@ -323,7 +323,7 @@ def _has_other_holder(case: Case) -> bool:
     return False
 
 
-def _has_other_kin(case: Case) -> bool:
+def _has_wrong_relative(case: Case) -> bool:
     """Return whether the chain has a relative that the question does not ask for."""
     asked = entries_in("kin", " ".join(case.question.words))
     allowed = asked.union(*(_MAY_BE[kin] for kin in asked))
@@ -343,7 +343,7 @@ _MAY_BE: Final = {
 # --- Direction, and the kind of the answer
 
 
-def _runs_other_way(case: Case) -> bool:
+def _has_wrong_direction(case: Case) -> bool:
     """Return whether the chain leads to the wrong party of an action.
 
     For example, it leads to the buyer, and the question asks which firm was bought.
@@ -385,7 +385,7 @@ _OPTIONS: Final = re.compile(r"[,:]\s*((?!who|which|that|what|and\b)[^,:]+\bor\b
 """The end of a question that offers a choice: ", A or B?"."""
 
 
-def _has_other_form(case: Case) -> bool:
+def _has_wrong_form(case: Case) -> bool:
     """Return whether the form of the question excludes the answer.
 
     "Are both …?" asks for yes or no, and the chain must be about each of the two; "which …, A or
@@ -413,7 +413,7 @@ _NATIONALITY: Final = frozenset(("nationality", "citizenship"))
 _APART: Final = ({"person", "work"}, {"person", "place"}, {"work", "place"})
 
 
-def _is_of_other_kind(case: Case) -> bool:
+def _has_wrong_kind(case: Case) -> bool:
     """Return whether the question asks for another kind of answer."""
     tokens, value = case.question.words, kind_of_value(case.answer)
     opening = "".join(tokens[:1])
@@ -449,10 +449,11 @@ _Reached = Sequence[tuple[Link, int]]
 """The links that lead from a source, each with its distance in hops."""
 
 
-def _compares_otherwise(case: Case) -> bool:
+def _has_wrong_comparison(case: Case) -> bool:
     """Return whether the facts of a comparison do not lead to the answer."""
     tokens, order = case.question.words, word_table("order")
-    reached = {source: links for source in case.sources if (links := list(_from(case, source)))}
+    pairs = ((source, list(_links_from(case, source))) for source in case.sources)
+    reached = {source: links for source, links in pairs if links}
     orders = [each for word in tokens for each in order.get(word, ())]
     if orders:
         return not _is_in_order(case, reached, orders[0])
@@ -471,7 +472,7 @@ def _meanings(links: _Reached) -> frozenset[str]:
     return NO_WORDS.union(*(link.meanings for link, _ in links))
 
 
-def _from(case: Case, source: str) -> Iterator[tuple[Link, int]]:
+def _links_from(case: Case, source: str) -> Iterator[tuple[Link, int]]:
     """Yield the links that lead from a source, but not beyond another source."""
     front, seen, rest = {source}, {source, *case.sources}, list(case.links)
     hops = 0
@@ -512,7 +513,7 @@ def _is_in_order(case: Case, reached: Mapping[str, _Reached], order: str) -> boo
     values: dict[str, _Amount] = {}
     shared: list[frozenset[str]] = []
     for source, links in reached.items():
-        found = _life(links) if is_life else _values(links, kind, asked & EVENTS)
+        found = _lifespan(links) if is_life else _values(links, kind, asked & EVENTS)
         if not found:
             return False
         values[source] = min(found) if pick == "least" else max(found)
@@ -536,7 +537,7 @@ def _values(links: _Reached, kind: str, events: frozenset[str]) -> list[_Amount]
     return found
 
 
-def _life(links: _Reached) -> list[_Amount]:
+def _lifespan(links: _Reached) -> list[_Amount]:
     """Return a lifespan as years, months and days, if the links state a birth and a death."""
     born, died = (_values(links, "date", frozenset((event,))) for event in ("birth", "death"))
     return [tuple(d - b for b, d in zip(born[0], died[0], strict=True))] if born and died else []
@@ -589,8 +590,8 @@ def _stated_values(link: Link, meanings: frozenset[str]) -> Iterator[str]:
 
 
 _FAULTS: Final = (
-    _joins_namesakes, _lacks_denial, _has_other_form, _lacks_word, _has_other_holder,
-    _has_other_kin, _is_of_other_time,
+    _joins_namesakes, _lacks_denial, _has_wrong_form, _lacks_word, _has_wrong_holder,
+    _has_wrong_relative, _has_wrong_time,
 )  # fmt: skip
-_COMPARISON_FAULTS: Final = (_compares_otherwise,)
-_LOOKUP_FAULTS: Final = (_runs_other_way, _is_of_other_kind)
+_COMPARISON_FAULTS: Final = (_has_wrong_comparison,)
+_LOOKUP_FAULTS: Final = (_has_wrong_direction, _has_wrong_kind)
