@@ -159,7 +159,7 @@ class _Check:
         return fault is not None
 
     def why_unknown(self, part: str, kind: ItemKind = "entity") -> tuple[str, Cause] | None:
-        """Return whether a part of an item is a placeholder or a guess; None if it is neither."""
+        """Return the reason and cause if a part of an item is a placeholder or a guess."""
         if part in self.titles:
             return None
         if is_unstated(part) if kind == "attribute" else is_placeholder(part):
@@ -232,11 +232,10 @@ class _Check:
 
     def aliases(self, name: str, evidence: Sequence[Evidence]) -> tuple[str, ...]:
         """Return the other names that an entity's passages and their titles state for it."""
-        read = [self.by_id[each.passage] for each in evidence]
+        plain, read = normalise(name), [self.by_id[each.passage] for each in evidence]
         pairs = [pair for passage in read for pair in stated_aliases(passage.text)]
         pairs += [(alias, full) for full, alias in pairs]
         pairs += [(long_title(p.title, p.text[:300]), split_title(p.title).base) for p in read]
-        plain = normalise(name)
         return tuple(dict.fromkeys(alias for full, alias in pairs if normalise(full) == plain))
 
     def relation(self, draft: DraftRelation) -> Relation | None:

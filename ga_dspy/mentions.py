@@ -611,7 +611,7 @@ class _Text:
         return False
 
     def gives_role(self, role: str, about: str) -> bool:
-        """Return whether the text gives `about`, or anybody if empty, a role in other words."""
+        """Return whether the text implies a role of `about`, or of anybody if empty."""
         verbs = lexicon.ROLE_VERBS.get(role, frozenset())
         if verbs and about:
             return any(self._verb_of(*span) in verbs for span in self.spans(_phrase(about)))

@@ -254,14 +254,13 @@ def shown_entity(
     attributes += [record.type for record in records]
     aliases = list(chain.from_iterable(record.aliases for record in records))
     aliases += [one.name for one in part]
-    evidence = chain.from_iterable(record.evidence for record in records)
     entity = Entity(
         name=title,
         type=kind,
         attributes=_distinct_wordings(attributes, without=(kind,)),
         aliases=_distinct_wordings(aliases, without=(title, split_qualifier(title).base)),
         about=tuple(_ids(part)),
-        evidence=tuple(dict.fromkeys(evidence)),
+        evidence=tuple(dict.fromkeys(e for record in records for e in record.evidence)),
     )
     return entity, records
 

@@ -515,10 +515,8 @@ def read_value(item: Any, is_entity: bool | None = None, line: str = "") -> _Rea
         fact = kind.model_validate(fields)
     except ValidationError:
         return _Read(None, line)
-    is_sure = isinstance(fact, DraftEntity) or fact.confidence is not None
-    if is_sure or "confidence" not in stated:
-        return _Read(fact)
-    return _Read(fact, f"confidence {stated['confidence']!r} of: {line}")
+    is_lost = isinstance(fact, DraftRelation) and fact.confidence is None and "confidence" in stated
+    return _Read(fact, f"confidence {stated['confidence']!r} of: {line}" if is_lost else None)
 
 
 def _fields_of(item: Mapping[Any, Any]) -> dict[str, Any]:

@@ -118,8 +118,7 @@ def _stated(
         return None
     of_ends = set(fold_words(" ".join((*heads, *tails))).split())
     others = (word for word in fold_words(relation.relation).split() if word not in of_ends)
-    known = word_table("meanings")
-    content = [word for word in others if word not in STOPWORDS or word in known]
+    content = [word for word in others if word not in STOPWORDS or word in word_table("meanings")]
     if says_same(relation.relation):
         return *_part(sentence, ends, ()), frozenset()
     if not content:
