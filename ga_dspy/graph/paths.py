@@ -127,7 +127,7 @@ def _asked(question: str, names: Iterable[Iterable[str]]) -> _Asked:
 # --- Paths through the graph, with their costs and the question's words that they contain
 
 MAX_HOPS: Final = 4
-"""A longer chain between a question and an answer counts as chance."""
+"""A longer chain between a question and an answer is considered a coincidence."""
 
 _PATHS_PER_NODE: Final = 2
 """How many of the cheapest paths of one length to a node are extended."""
@@ -139,7 +139,7 @@ EVENTS: Final = frozenset(("birth", "death", "founding", "release"))
 """A question about one of these asks for no other date."""
 
 _COMMON: Final = frozenset("country work study place award genre gende langu".split())
-"""Meanings of properties that unrelated things share."""
+"""Meanings of properties that unrelated entities share."""
 
 
 class _Edge(NamedTuple):
