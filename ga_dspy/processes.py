@@ -1,4 +1,4 @@
-"""Python processes that work for this one: they read documents, analyse passages, send traces."""
+"""Helper processes in Python, which read documents, analyse passages and send traces."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, cast
 
 
 def python_process(code: str, *arguments: str, **pipes: Any) -> subprocess.Popen[bytes]:
-    """Start a Python process that imports from the same places as this one.
+    """Start a Python process with the import path of this one.
 
-    The working directory is none of them: a folder or file there could take a module's name.
+    The working directory is not on that path: a file there could shadow a module.
     """
     command = [sys.executable, "-P", "-c", code, *arguments]
     path = os.pathsep.join(filter(None, sys.path))
@@ -32,23 +32,27 @@ class LineProcess:
     def ask(self, request: bytes) -> Any:
         """Return the reply; None if the process ended before the reply was complete."""
         source, out = cast("BinaryIO", self.process.stdin), cast("BinaryIO", self.process.stdout)
+        line = b""
         with suppress(OSError):
             source.write(request)
             source.flush()
             line = out.readline()
-            return json.loads(line) if line.endswith(b"\n") else None
-        return None
+        return json.loads(line) if line.endswith(b"\n") else None
 
     def end(self) -> None:
-        """End the process."""
+        """Kill the process."""
         self.process.kill()
         self.process.communicate()
 
 
 def reply_in_lines(reply: Callable[[bytes, BinaryIO], Any]) -> None:
-    """Reply to the lines of stdin, which may be followed by data that the function reads."""
+    """Answer each line of stdin with a line of JSON.
+
+    Args:
+        reply: Returns the answer to a line; it may read more from stdin, its second argument.
+    """
     source, out = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # so that nothing that a library prints gets into the replies
+    sys.stdout = sys.stderr  # libraries must not print into the replies
     while line := source.readline():
         out.write(json.dumps(reply(line, source)).encode() + b"\n")
         out.flush()

@@ -1,4 +1,4 @@
-"""Storage that survives `kill -9`: journals, atomic writes of files and folders; thread pools."""
+"""Journals and atomic writes that survive `kill -9`; threads."""
 
 from __future__ import annotations
 
@@ -44,36 +44,32 @@ _LOG = logging.getLogger("ga_dspy")
 
 
 def refused_by_disk(path: object, error: Exception) -> RunAborted:
-    """Return the error for a disk that is full or read-only, or a path that is something else."""
+    """Return the error for a path that the operating system cannot read or write."""
     return RunAborted(
         f"{path}: {getattr(error, 'strerror', None) or error}",
-        expected="a place that can be read and written",
-        remedy="free some space, or correct the path or its permissions, then run the same again: "
-        "what was finished is kept",
+        expected="a readable and writable path",
+        remedy="free some space, or correct the path or its permissions, then retry: finished "
+        "work is kept",
     )
 
 
 @contextmanager
 def on_disk(path: Path) -> Iterator[None]:
-    """Turn errors of the operating system about a file or a folder into `RunAborted`.
-
-    Raises:
-        RunAborted: A file cannot be read or written; the message names it and the remedy.
-    """
+    """Turn each `OSError` into a `RunAborted` that names the file and a remedy."""
     try:
         yield
     except OSError as error:
         raise refused_by_disk(error.filename or path, error) from error
 
 
-# SQLite's errors about a file, by the beginning of their names; any other is a bug.
+# SQLite's errors about a file, by prefix of their names; any other error is a bug.
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_TOOBIG")
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _REFUSED = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
 
 def _text(stored: bytes) -> str:
-    """Decode a text of SQLite; a damaged one is empty, which no row can be read from."""
+    """Decode a text from SQLite; a damaged one becomes "", which makes its row unreadable."""
     try:
         return stored.decode()
     except UnicodeDecodeError:
@@ -81,22 +77,22 @@ def _text(stored: bytes) -> str:
 
 
 class Journal:
-    """A SQLite file with a write-ahead log, in which each statement is a transaction of its own.
+    """A SQLite file with a write-ahead log; each statement is its own transaction.
 
-    What was written survives `kill -9`. The process that opens the file locks it; the lock ends
-    with the process. Threads may share a journal. A context manager.
+    Written rows survive `kill -9`. The process that opens the file locks it until it closes the
+    file or ends. Threads may share a journal. A journal is a context manager.
 
     Args:
         path: The file; created, with its folder, if it does not exist.
-        what: What writes such a file ("run", "graph build"), for messages.
-        tables: The statements that create its tables, by name.
+        what: The kind of job that writes the file ("run", "graph build"), for messages.
+        tables: The statement that creates each table, by table name.
         shared: Let other processes use the file too; by default there is one writer.
         durable: Survive a power failure too, at the cost of a disk flush per statement.
 
     Raises:
-        InUse: Another process has it open.
-        DamagedFile: The file is something else.
-        RunAborted: Here or later, the file cannot be written.
+        InUse: Another process has the file open.
+        DamagedFile: The file is damaged, or not a journal of this kind.
+        RunAborted: The file cannot be written, now or later.
     """
 
     def __init__(
@@ -110,9 +106,9 @@ class Journal:
     ) -> None:
         self.path, self.what = path, what
         self._lock = threading.Lock()
-        with self._named():
+        with self._file_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
-            # isolation_level=None: every statement is its own transaction, committed at once.
+            # isolation_level=None commits every statement at once.
             self._db = sqlite3.connect(
                 path, timeout=30.0 if shared else 0.2, isolation_level=None, check_same_thread=False
             )
@@ -126,17 +122,17 @@ class Journal:
                 raise
 
     def _prepare(self, tables: dict[str, str]) -> None:
-        """Create the tables; reject a file of another kind unchanged."""
-        names = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        found = {name for (name,) in names}
-        if found and found != tables.keys():
+        """Create the tables; reject a database with other tables before changing it."""
+        rows = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        existing = {name for (name,) in rows}
+        if existing and existing != tables.keys():
             raise self.damaged("a database with other tables")
         self._db.execute("PRAGMA journal_mode = WAL")
-        if not found:
+        if not existing:
             self.transaction([(sql, ()) for sql in tables.values()])
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _file_errors(self) -> Iterator[None]:
         """Turn errors of SQLite and the disk into errors that name the file."""
         try:
             with on_disk(self.path):
@@ -145,9 +141,9 @@ class Journal:
             raise self.damaged(str(error)) from error
         except sqlite3.Error as error:
             kind = getattr(error, "sqlite_errorname", "")
-            # A statement with valid syntax fails only if its tables are missing.
-            misfit = kind == "SQLITE_ERROR" and "syntax error" not in str(error)
-            if misfit or kind.startswith(_DAMAGED):
+            # A statement with valid syntax fails only if its tables or columns are missing.
+            is_other_schema = kind == "SQLITE_ERROR" and "syntax error" not in str(error)
+            if is_other_schema or kind.startswith(_DAMAGED):
                 raise self.damaged(str(error)) from error
             if kind.startswith(_REFUSED):
                 raise refused_by_disk(self.path, error) from error
@@ -156,57 +152,55 @@ class Journal:
             raise InUse(
                 f"{self.path} is in use by another {self.what}",
                 expected="to be its only writer",
-                remedy="wait for that one to end, or choose another output directory",
+                remedy="wait until it ends, or choose another output directory",
             ) from error
 
     def damaged(self, why: str) -> DamagedFile:
-        """Return the error that says why the file is not a journal of this kind."""
+        """Return the error for a damaged file, or one that is not a journal of this kind."""
         return DamagedFile(
             f"{self.path}: {why}",
             expected=f"the journal of a ga_dspy {self.what}",
-            remedy="choose another output directory, or move the file away to start again (of a "
-            "damaged one, `sqlite3 FILE .recover` saves the rows that can be read)",
+            remedy="choose another output directory, or move the file away to start again "
+            "(`sqlite3 FILE .recover` saves the readable rows of a damaged one)",
         )
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return all rows of a query."""
-        with self._lock, self._named():
+        with self._lock, self._file_errors():
             return self._db.execute(sql, values).fetchall()
 
     def readable(
         self, rows: Iterable[Sequence[Any]], read: Callable[..., Result]
     ) -> Iterator[tuple[Any, Result]]:
-        """Yield the first column of each row, and what `read` makes of the others.
+        """Yield the first column of each row, and `read` of the other columns.
 
-        A row that `read` rejects is logged and counts as missing, so that its step is done again.
+        A row that `read` rejects is logged and counts as missing, so its step is run again.
         """
         for key, *values in rows:
             try:
-                found = read(*values)
+                parsed = read(*values)
             except (ValueError, TypeError, LookupError) as error:
-                why = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
-                _LOG.warning(
-                    "%s: row %s is damaged and counts as missing (%s)", self.path, key, why
-                )
+                cause = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+                _LOG.warning("%s: damaged row %s counts as missing (%s)", self.path, key, cause)
             else:
-                yield key, found
+                yield key, parsed
 
     def write(self, sql: str, *values: Any) -> None:
-        """Run one statement, with the secrets in use redacted; it is on disk when this returns."""
+        """Run one statement, with secrets redacted from its values, and commit it."""
         if any(isinstance(value, str) and len(value) >= SHORTEST_SECRET for value in values):
             values = tuple(without(secrets_of(), values))
-        with self._lock, self._named():
+        with self._lock, self._file_errors():
             self._db.execute(sql, values)
 
     def transaction(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> None:
-        """Run several statements, all or none."""
-        with self._lock, self._named(), self._db:  # commits, or rolls back
+        """Run several statements in one transaction."""
+        with self._lock, self._file_errors(), self._db:  # commits, or rolls back
             self._db.execute("BEGIN IMMEDIATE")
             for sql, values in statements:
                 self._db.execute(sql, values)
 
     def close(self) -> None:
-        """Close the file, which unlocks it."""
+        """Close and unlock the file."""
         with self._lock:
             self._db.close()
 
@@ -218,17 +212,17 @@ class Journal:
 
 
 def read_as(path: Path, kind: type[Item], *, expected: str, remedy: str) -> Item:
-    """Read a JSON file, or YAML or TOML by its suffix, as a type.
+    """Read a JSON, YAML or TOML file and validate it as a type.
 
     Args:
-        path: The file.
-        kind: The type, for Pydantic.
-        expected: What the file should be, for messages.
-        remedy: What to do if it is not.
+        path: The file; its suffix decides the format, JSON by default.
+        kind: A type that Pydantic can validate.
+        expected: A description of a valid file, for the error.
+        remedy: The remedy, for the error.
 
     Raises:
-        InputError: It is missing, or not of this type.
-        MissingExtra: It is YAML, and PyYAML is not installed.
+        InputError: The file is missing or invalid.
+        MissingExtra: The file is YAML, and PyYAML is not installed.
     """
     try:
         data = _as_json(path.read_bytes().removeprefix(BOM_UTF8), path.suffix.casefold())
@@ -237,7 +231,8 @@ def read_as(path: Path, kind: type[Item], *, expected: str, remedy: str) -> Item
         found = (error.strerror or str(error)).lower()
     except ValidationError as error:
         first = error.errors()[0]
-        found = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        location = ".".join(map(str, first["loc"]))
+        found = f"{location}: {first['msg']}" if location else first["msg"]
     except ValueError as error:
         found = " ".join(str(error).split())
     raise InputError(f"{path}: {found}", expected=expected, remedy=remedy)
@@ -256,13 +251,13 @@ def _as_json(data: bytes, suffix: str) -> str | bytes:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file atomically: readers see the old one or the new one, never a part.
+    """Write a file atomically: a reader sees the old or the new contents, never a part.
 
-    Text is written as UTF-8, a lone surrogate as its JSON escape.
+    Text is encoded as UTF-8, lone surrogates as JSON escapes.
 
     Raises:
         InputError: The path is a folder.
-        RunAborted: The file cannot be written; an old one is left as it was.
+        RunAborted: The file cannot be written; an existing file is unchanged.
     """
     if path.is_dir():
         raise InputError(f"{path} is a folder", expected="a file", remedy="name a file in it")
@@ -284,7 +279,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def link(path: Path | str, target: Path | str) -> None:
-    """Link a file under another name, or copy it on a file system without hard links."""
+    """Hard-link a file, or copy it if the file system has no hard links."""
     try:
         os.link(path, target)
     except OSError:
@@ -292,7 +287,7 @@ def link(path: Path | str, target: Path | str) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, as hex digits."""
+    """Return the SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -303,15 +298,21 @@ _HASHED_BY_DEFAULT = 64_000_000
 
 
 def not_built(folder: Path, part: str, by: str) -> InputError:
-    """Return the error for a folder without a manifest; unfinished builds leave a part."""
+    """Return the error for a folder without a manifest.
+
+    Args:
+        folder: The folder.
+        part: The file or folder that an unfinished build leaves in it.
+        by: The function or command that builds such a folder.
+    """
     found, remedy = f"no {MANIFEST}", "check the path, or build it there"
     if (folder / part).exists():
-        found, remedy = "an unfinished build", "run the same build again: what was done is kept"
+        found, remedy = "an unfinished build", "run the same build again: finished work is kept"
     return InputError(f"{folder} holds {found}", expected=f"a folder made by {by}", remedy=remedy)
 
 
-def damaged_contents(found: str, expected: str = "contents as they were written") -> DamagedFile:
-    """Return the error for stored contents that were changed."""
+def damaged_contents(found: str, expected: str = "unchanged contents") -> DamagedFile:
+    """Return the error for stored contents that were changed after they were written."""
     remedy = "restore the folder from a copy, or build it again"
     return DamagedFile(found, expected=expected, remedy=remedy)
 
@@ -326,15 +327,15 @@ class StoredFile(BaseModel):
 
 
 class Generation(BaseModel):
-    """The manifest of a folder whose contents change as a whole; subclasses say what they are.
+    """The manifest of a folder whose contents are replaced atomically; a base class.
 
-    Each change writes a folder of contents beside the old one, then replaces the manifest, then
-    removes the old contents. A process killed at any point leaves a folder that opens, old or new.
+    Each change writes the new contents beside the old ones, replaces the manifest, then removes
+    the old contents. A process killed at any point leaves a folder that opens, old or new.
 
     Attributes:
-        generation: Counts the changes; names the folder of the current contents.
-        files: Size and hash of every file of the contents, by path inside the folder.
-        remedy: What to do about one of another format.
+        generation: The number of changes; it names the folder of the current contents.
+        files: Size and hash of every file of the contents, by path relative to the folder.
+        remedy: The remedy in the error for a manifest of another format.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -345,7 +346,7 @@ class Generation(BaseModel):
 
     @property
     def contents(self) -> str:
-        """The folder, inside the stored one, of the current contents."""
+        """The name of the subfolder with the current contents."""
         return f"contents-{self.generation:06d}"
 
     @classmethod
@@ -354,20 +355,20 @@ class Generation(BaseModel):
 
         Args:
             folder: The folder.
-            what: What it holds ("an index", "a graph"), for messages.
+            what: The thing that it stores ("an index", "a graph"), for messages.
 
         Raises:
-            UnknownFormat: It was written by another version, or is not a manifest.
+            UnknownFormat: The manifest was written by another version, or is no manifest.
         """
         path = folder / MANIFEST
         try:
             return cls.model_validate_json(path.read_bytes())
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"])) or "file"
+            location = ".".join(map(str, first["loc"])) or "file"
             raise UnknownFormat(
-                f"{path} does not read as {what} of format {cls.model_fields['format'].default} "
-                f"({place}: {first['msg']})",
+                f"{path} is not the manifest of {what} of format "
+                f"{cls.model_fields['format'].default} ({location}: {first['msg']})",
                 expected=f"{what} that this version of ga-dspy wrote",
                 remedy=cls.remedy,
             ) from error
@@ -377,8 +378,8 @@ class Generation(BaseModel):
 
         Args:
             folder: The folder.
-            hashes: Whether to compare hashes too, which reads all files; by default if they are
-                small.
+            hashes: Whether to compare hashes too, which reads all files; by default only if the
+                files are small.
 
         Raises:
             DamagedFile: A file is missing or differs from what was written.
@@ -398,22 +399,22 @@ class Generation(BaseModel):
         try:
             self.check(folder)
         except DamagedFile as error:
-            _LOG.warning("%s: it is built again", error.found)
+            _LOG.warning("%s: rebuilding it", error.found)
             return False
         return True
 
     def put(self, folder: Path, save: Callable[[Path], None]) -> Self:
-        """Save contents into a new folder, and make them the current ones.
+        """Save new contents, and make them the current ones.
 
         Args:
-            folder: The folder.
-            save: Writes the contents into a folder that does not exist yet.
+            folder: The folder of the manifest.
+            save: Writes the contents into a subfolder, which it creates.
 
         Returns:
-            The manifest, with the files.
+            The manifest with `files` filled in.
 
         Raises:
-            RunAborted: A file cannot be written; the old contents stay the current ones.
+            RunAborted: A file cannot be written; the old contents stay current.
         """
         target = folder / self.contents
         with on_disk(target):
@@ -424,27 +425,27 @@ class Generation(BaseModel):
             except OSError:
                 shutil.rmtree(target, ignore_errors=True)
                 raise
-        known = self._hashed(folder)
-        files = {}
+        files, by_inode = {}, self._files_by_inode(folder)
         for path in sorted(path for path in target.rglob("*") if path.is_file()):
-            # A hard link to a file of the old contents has its hash already.
             status = path.stat()
-            stored = known.get(status.st_ino)
+            # The hash of a hard link to a file of the old contents is known.
+            stored = by_inode.get(status.st_ino)
             stored = stored or StoredFile(bytes=status.st_size, sha256=sha256_of(path))
             files[path.relative_to(folder).as_posix()] = stored
         manifest = self.model_copy(update={"files": files})
         write_whole(folder / MANIFEST, manifest.model_dump_json(indent=2, by_alias=True))
         for old in folder.glob("contents-*"):
-            if old.name != self.contents:  # what cannot be removed now goes with the next change
+            if old.name != self.contents:  # if this fails, the next change removes it
                 shutil.rmtree(old, ignore_errors=True)
         return manifest
 
-    def _hashed(self, folder: Path) -> dict[int, StoredFile]:
-        """Return size and hash of the files in the current manifest, by inode."""
-        found: Iterable[tuple[str, StoredFile]] = ()
+    def _files_by_inode(self, folder: Path) -> dict[int, StoredFile]:
+        """Return the files of the current manifest by inode."""
+        files: Mapping[str, StoredFile] = {}
         with suppress(FileNotFoundError, UnknownFormat):
-            found = self.read(folder, "an index").files.items()
-        return {(folder / n).stat().st_ino: s for n, s in found if (folder / n).is_file()}
+            files = self.read(folder, "an index").files
+        paths = {folder / name: stored for name, stored in files.items()}
+        return {path.stat().st_ino: stored for path, stored in paths.items() if path.is_file()}
 
 
 Manifest = TypeVar("Manifest", bound=Generation)
@@ -453,11 +454,11 @@ Manifest = TypeVar("Manifest", bound=Generation)
 def open_current(
     folder: Path, read: Callable[[Path], Manifest], load: Callable[[Manifest], Result]
 ) -> Result:
-    """Check and load the current contents of a folder, completely or not at all.
+    """Check and load the current contents of a folder, even while a writer replaces them.
 
     Args:
         folder: The folder.
-        read: Reads its manifest.
+        read: Reads the manifest of the folder.
         load: Loads the contents that a manifest names.
 
     Raises:
@@ -471,7 +472,7 @@ def open_current(
         except Exception as error:
             # A writer may have replaced the contents since the manifest was read.
             if read(folder) == manifest:
-                # If a file is damaged, name it instead of what a library says about it.
+                # If a file is damaged, name the file instead of a library's error.
                 manifest.check(folder, hashes=True)
                 if isinstance(error, GaDspyError | MemoryError):
                     raise
@@ -482,11 +483,11 @@ def open_current(
 def parallel(
     work: Callable[[Item], Result], items: Sequence[Item], threads: int
 ) -> Generator[Result, None, None]:
-    """Call `work` for each item, in threads, and yield the results as they finish.
+    """Call `work` for each item in threads; yield the results as they finish.
 
-    Each item runs in a copy of the caller's context, so `dspy.context` holds in the threads. An
-    error in `work` is raised here. Closing the generator cancels the remaining items, and does not
-    wait for those that run. One thread is the calling one.
+    Each item runs in a copy of the caller's context, so `dspy.context` applies in the threads. An
+    error in `work` is raised here. Closing the generator cancels the remaining items without
+    waiting for running ones. With `threads=1`, the calling thread does the work.
     """
     if threads == 1:
         for item in items:
@@ -498,7 +499,7 @@ def parallel(
     stop = threading.Event()
 
     def run() -> None:
-        for context, item in jobs:  # a list's iterator gives each item to one thread
+        for context, item in jobs:  # list iterators are thread-safe: each item goes to one thread
             if stop.is_set():
                 return
             try:
@@ -506,8 +507,8 @@ def parallel(
             except BaseException as error:  # noqa: BLE001 - raised in the calling thread
                 done.put((None, error))
 
-    # Daemons, unlike the threads of a ThreadPoolExecutor: Ctrl-C ends the process without waiting
-    # for running calls.
+    # Daemon threads, which a ThreadPoolExecutor does not have: Ctrl-C ends the process without
+    # waiting for running calls.
     for _ in range(min(threads, len(items))):
         threading.Thread(target=run, daemon=True).start()
     try:
@@ -521,28 +522,29 @@ def parallel(
 
 
 def force_exit(code: int, before: Collection[threading.Thread]) -> NoReturn:
-    """End the process with an exit code, even if threads started since `before` still run.
+    """Exit the process, even if threads that are not in `before` still run.
 
-    Python would wait for some of them, and stop others in a way that aborts C++ code below them.
+    Python's own exit would wait for some of these threads, and stop others in a way that aborts
+    their C++ code.
     """
-    begun = [thread for thread in threading.enumerate() if thread not in before]
+    started = [thread for thread in threading.enumerate() if thread not in before]
     deadline = time.monotonic() + 1.0
-    for thread in begun:
+    for thread in started:
         thread.join(max(0.0, deadline - time.monotonic()))
-    if not any(thread.is_alive() for thread in begun):
+    if not any(thread.is_alive() for thread in started):
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)
 
 
-# By event loop, so that a forked process creates a pool of its own.
-_WAITERS: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
+# One pool per event loop: a forked process has another loop, and needs another pool.
+_POOLS: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
 
 
 async def in_thread(work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
-    """`asyncio.to_thread` for work that waits: up to 256 calls at once instead of a few."""
+    """Run blocking work like `asyncio.to_thread`, but up to 256 calls at once."""
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-    if (pool := _WAITERS.get(loop)) is None:
-        pool = _WAITERS[loop] = ThreadPoolExecutor(256, thread_name_prefix="ga_dspy-wait")
+    if (pool := _POOLS.get(loop)) is None:
+        pool = _POOLS[loop] = ThreadPoolExecutor(256, thread_name_prefix="ga_dspy-wait")
     return await loop.run_in_executor(pool, partial(context.run, work, *arguments, **named))

@@ -174,7 +174,7 @@ def test_info_names_the_files_and_verify_finds_a_changed_byte(
 def test_a_strict_build_stops_at_a_file_that_is_not_read(command: Command, built: Path) -> None:
     done = command("index", "build", "docs", "--out", "other", "--strict", cwd=built)
     assert done.returncode == 2
-    assert "scan.png was not read whole" in done.stderr
+    assert "scan.png was not read completely" in done.stderr
     assert not (built / "other").exists()
 
 

@@ -115,7 +115,7 @@ def test_a_full_disk_is_one_clear_error_and_with_space_the_same_work_goes_on(
 ) -> None:
     work(tmp_path / "whole")
     largest = max(file.stat().st_size for file in (tmp_path / "whole").rglob("*") if file.is_file())
-    with full_disk(int(largest * share)), pytest.raises(RunAborted, match="run the same again"):
+    with full_disk(int(largest * share)), pytest.raises(RunAborted, match="then retry"):
         work(tmp_path / "out")
     work(tmp_path / "out")
     assert results(tmp_path / "out") == results(tmp_path / "whole")
@@ -271,7 +271,7 @@ def test_a_build_started_again_replaces_damaged_contents_and_asks_for_nothing(
     damaged(next(tmp_path.rglob(name)), random.Random(0))
     assert not work(tmp_path).prompts
     assert list(results(tmp_path).values()) == list(before.values())
-    assert f"{name} has SHA-256" in caplog.text and "built again" in caplog.text
+    assert f"{name} has SHA-256" in caplog.text and "rebuilding it" in caplog.text
 
 
 def test_the_command_line_says_it_in_one_line(command: Callable[..., Any], tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ FILES: dict[str, tuple[bytes | str, str]] = {  # what it holds, and its line
     "a note.txt": ("A note.", "read (1 passage)"),
     "bad-bytes.txt": (
         "Zürich, Genève, Malmö, Århus. ".encode() * 9 + b"\xff.",
-        "in part (1 passage; not wholly UTF-8, characters lost: 1)",
+        "in part (1 passage; damaged UTF-8, characters lost: 1)",
     ),
     "blank.txt": (" \n\n", "unread (no text)"),
     "broken.docx": (DAMAGED, "unread (BadZipFile: File is not a zip file)"),
@@ -335,7 +335,7 @@ def test_ids_of_a_folder_are_its_own(found: Any) -> None:
 
 
 def test_strict_stops_at_the_first_file_that_is_not_read_whole(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"bad-bytes\.txt was not read whole \(not wholly UTF-8"):
+    with pytest.raises(InputError, match=r"bad-bytes\.txt was not read completely \(damaged UTF-8"):
         read_files(folder, strict=True)
     whole = read_passages(folder / "docs", strict=True)
     assert [p.text for p in whole] == ["A note.", "Kept."]

@@ -334,7 +334,7 @@ def test_a_folder_without_an_index_and_a_foreign_manifest_are_named(tmp_path: Pa
     with pytest.raises(UnknownFormat, match="format"):
         Index.open(tmp_path / "index")
     manifest.write_text("{")
-    with pytest.raises(UnknownFormat, match="does not read as an index of format 3"):
+    with pytest.raises(UnknownFormat, match="is not the manifest of an index of format 3"):
         Index.open(tmp_path / "index")
 
 

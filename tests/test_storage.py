@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
     path = tmp_path / "a.txt"
     write_whole(path, "one")
     (tmp_path / ".a.txt.partial").mkdir()
-    with pytest.raises(RunAborted, match=r"a\.txt.*Is a directory.*run the same again"):
+    with pytest.raises(RunAborted, match=r"a\.txt.*Is a directory.*then retry"):
         write_whole(path, "two")
     assert path.read_text() == "one"
 

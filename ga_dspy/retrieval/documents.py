@@ -1,6 +1,7 @@
-"""Readers of files: bytes as sections of text or as rows of data, one function for each format.
+"""Readers that turn the bytes of a file into sections of text or rows of data, one per format.
 
-Formats that a hostile file could make slow or large are read in a separate process with limits.
+Formats in which a hostile file could take much time or memory are read in a separate process with
+limits.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from io import BytesIO
 from itertools import count, pairwise
+from operator import attrgetter
 from pathlib import PurePosixPath
 from textwrap import shorten
 from threading import Timer
@@ -36,11 +38,11 @@ class Section(NamedTuple):
     """The text under a heading.
 
     Attributes:
-        path: The headings above it, outermost first.
+        path: The headings above the text, outermost first.
         text: The text.
-        metadata: Its own, such as a page.
-        rows: For each line of a table, the number of its row. The first line is repeated above
-            each piece that the text is split into.
+        metadata: Metadata of this section only, such as its page.
+        rows: The row number of each line of a table. If the table is split, its first line is
+            repeated above each piece.
     """
 
     path: tuple[str, ...]
@@ -59,9 +61,9 @@ class Document(NamedTuple):
 
     Attributes:
         sections: The sections, in order.
-        metadata: Title, author, date and other properties of the whole file.
-        notes: Notes for people on how it was read.
-        whole: Whether all of it was read.
+        metadata: Title, author, date and other properties of the file.
+        notes: Notes for the user on how the file was read.
+        whole: Whether the file was read completely.
         rows: The rows of a data file with a text column.
     """
 
@@ -72,27 +74,27 @@ class Document(NamedTuple):
     rows: Sequence[Row] = ()
 
 
-# --- Bytes as text
+# --- Text encodings
 
 
 def decode(data: bytes) -> tuple[str, tuple[str, ...], bool]:
-    """Decode text as UTF-8, by byte order mark, by its declared encoding, or else by a guess.
+    """Decode text as UTF-8, by its byte order mark, by its declared encoding, or by a guess.
 
     Returns:
-        The text with its line breaks normalised, notes on the encoding, and whether all bytes
-        could be decoded.
+        The text with normalised line breaks, notes on the encoding, and whether all bytes could be
+        decoded.
 
     Raises:
         InputError: The data is binary.
     """
     text = data.decode("utf-8-sig", "replace")
     lost = text.count("\ufffd") - data.count("\ufffd".encode())
-    # A few bad bytes among many good letters: damaged UTF-8, not another encoding.
+    # A few invalid bytes among many valid characters are damaged UTF-8, not another encoding.
     if b"\0" not in data and 4 * lost <= sum(letter > "\x7f" for letter in text) - lost:
-        notes = (f"not wholly UTF-8, characters lost: {lost}",) if lost else ()
+        notes = (f"damaged UTF-8, characters lost: {lost}",) if lost else ()
         return _normalise_breaks(text), notes, not lost
     if declared := _DECLARED.search(data[:2048]):
-        # As browsers do: "Latin-1" means Windows-1252, which has its characters and more.
+        # Browsers also read Latin-1 as Windows-1252, its superset.
         name = _LATIN_1.sub("cp1252", declared[1].decode())
         with suppress(LookupError, UnicodeDecodeError):
             return _normalise_breaks(data.decode(name)), (f"read as {name}",), True
@@ -101,7 +103,7 @@ def decode(data: bytes) -> tuple[str, tuple[str, ...], bool]:
     best = guesses.best()
     if best is None:
         raise InputError("binary data, not text", expected="text", remedy="convert it")
-    if best.encoding == "cp1250":  # short French and Spanish texts look Polish to the library
+    if best.encoding == "cp1250":  # the library takes short French and Spanish texts for Polish
         best = next((guess for guess in guesses if guess.encoding == "cp1252"), best)
     if best.encoding == "utf_8":
         return _normalise_breaks(str(best)), (), True
@@ -141,7 +143,7 @@ def _markdown(text: str) -> Document:
     if front := _FRONT_MATTER.match(text):
         try:
             metadata = require("yaml", "search").safe_load(front[1])
-        except Exception as error:  # noqa: BLE001 - a parser may raise anything; the note says it
+        except Exception as error:  # noqa: BLE001 - parsers raise anything; the note names the error
             cause = shorten(str(error), 80, placeholder="…")
             notes = (f"front matter that does not parse ({cause})",)
         if notes or isinstance(metadata, Mapping):
@@ -152,7 +154,7 @@ def _markdown(text: str) -> Document:
 
 
 def _markdown_sections(markdown: str) -> list[Section]:
-    lines = markdown.split("\n")  # as the parser counts them
+    lines = markdown.split("\n")  # the parser counts lines like this, too
     outline, start = _Outline(), 0
     tokens = require("markdown_it", "search").MarkdownIt().enable("table").parse(markdown)
     for opening, inline in pairwise(tokens):
@@ -166,7 +168,7 @@ def _markdown_sections(markdown: str) -> list[Section]:
             outline.enter(int(opening.tag[1]), inline.content)
         else:
             rows = [_CELL_EDGE.split(line.strip().strip("|")) for line in lines[first:end]]
-            del rows[1]  # the line between the header and the other rows
+            del rows[1]  # the delimiter row
             outline.add_table(rows)
     outline.add("\n".join(lines[start:]))
     return outline.sections
@@ -176,17 +178,17 @@ _CELL_EDGE = re.compile(r"(?<!\\)\|")
 
 
 class _Outline:
-    """Collects sections under the headings that are open."""
+    """Collects sections and gives each the path of the headings above it."""
 
     def __init__(self) -> None:
         self.sections: list[Section] = []
-        self._open: list[tuple[int, str]] = []
+        self._headings: list[tuple[int, str]] = []
         self._tables = count(1)
 
     def enter(self, level: int, heading: str) -> None:
-        self._open = [(above, name) for above, name in self._open if above < level]
+        self._headings = [(above, name) for above, name in self._headings if above < level]
         if heading.strip():
-            self._open.append((level, " ".join(heading.split())))
+            self._headings.append((level, " ".join(heading.split())))
 
     def add(self, text: str, **metadata: Any) -> None:
         self._add(Section((), text, Metadata(metadata)))
@@ -195,16 +197,19 @@ class _Outline:
         self._add(_table(enumerate(rows, start=1), table=next(self._tables), **metadata))
 
     def _add(self, section: Section) -> None:
-        path = tuple(name for _, name in self._open)
+        path = tuple(name for _, name in self._headings)
         self.sections.append(section._replace(path=path))
 
 
 def _table(
     rows: Iterable[tuple[int, Iterable[Any]]], path: tuple[str, ...] = (), **metadata: Any
 ) -> Section:
-    """Return numbered rows of cells as lines; blank rows are dropped."""
-    lines = {n: " | ".join(" ".join(str(cell).split()) for cell in row) for n, row in rows}
-    lines = {number: line for number, line in lines.items() if line.strip(" |")}
+    """Return numbered rows of cells as a section with a line per row, without blank rows."""
+    lines = {}
+    for number, row in rows:
+        line = " | ".join(" ".join(str(cell).split()) for cell in row)
+        if line.strip(" |"):
+            lines[number] = line
     return Section(path, "\n".join(lines.values()), Metadata(metadata), tuple(lines))
 
 
@@ -219,7 +224,7 @@ _MARKDOWN: dict[str, Any] = {
 
 
 def _page(html: str) -> Document:
-    """A page as Markdown: headings, lists and tables stay, links and formatting go."""
+    """Read HTML as Markdown; headings, lists and tables are kept, links and formatting are not."""
     soup = require("bs4", "search").BeautifulSoup(html, "html.parser")
     declared = {tag.get("name", "").lower(): tag.get("content") for tag in soup("meta")}
     metadata = {name: declared.get(name) for name in ("author", "date", "keywords")}
@@ -244,9 +249,9 @@ def _mail(data: bytes) -> Document:
     headers = {"title": "subject", "author": "from", "to": "to"}
     metadata: dict[str, Any] = {name: str(message[key] or "") for name, key in headers.items()}
     metadata["date"] = getattr(message["date"], "datetime", None)
-    left = [part.get_filename() or part.get_content_type() for part in message.iter_attachments()]
-    notes = (f"attachments not read: {', '.join(left)}",) if left else ()
-    return Document(sections, metadata, notes, not left)
+    unread = [part.get_filename() or part.get_content_type() for part in message.iter_attachments()]
+    notes = (f"attachments not read: {', '.join(unread)}",) if unread else ()
+    return Document(sections, metadata, notes, not unread)
 
 
 # --- Office and PDF
@@ -257,7 +262,13 @@ _DUBLIN_CORE = {"title": "title", "creator": "author", "created": "date", "date"
 
 
 def check_size(found: str, size: int, most: int) -> None:
-    """Raise `InputError` if a file is too large; `found` has a place for the size."""
+    """Raise `InputError` if a size exceeds a limit.
+
+    Args:
+        found: A format string for the message, with a field for the size.
+        size: The size.
+        most: The limit.
+    """
     if size > most:
         raise InputError(found.format(size), expected=f"{most:,} at most", remedy="split it")
 
@@ -270,7 +281,7 @@ def _open_archive(data: bytes) -> ZipFile:
 
 
 def _properties(data: bytes) -> dict[str, str]:
-    """Return the title, author and so on of an Office file."""
+    """Return the Dublin Core properties (title, author, date, …) of an Office file."""
     with _open_archive(data) as archive:
         name = "docProps/core.xml"
         if name not in archive.namelist():
@@ -289,7 +300,8 @@ def _docx(data: bytes) -> Document:
     styles = "p[style-name='Title'] => title"
     html = require("mammoth", "files").convert_to_html(BytesIO(data), style_map=styles).value
     page = _page(html)
-    return page._replace(metadata=properties | {k: v for k, v in page.metadata.items() if v})
+    stated = {name: value for name, value in page.metadata.items() if value}
+    return page._replace(metadata=properties | stated)
 
 
 def _pptx(data: bytes) -> Document:
@@ -297,7 +309,7 @@ def _pptx(data: bytes) -> Document:
     slides = require("pptx", "files").Presentation(BytesIO(data)).slides
     for number, slide in enumerate(slides, start=1):
         title = slide.shapes.title
-        parts = [text for shape in slide.shapes if shape != title for text in _shape(shape)]
+        parts = [text for shape in slide.shapes if shape != title for text in _shape_texts(shape)]
         if slide.has_notes_slide and (frame := slide.notes_slide.notes_text_frame):
             parts.append(frame.text)
         heading = " ".join(title.text_frame.text.split()) if title is not None else ""
@@ -307,28 +319,30 @@ def _pptx(data: bytes) -> Document:
     return Document(sections, properties)
 
 
-def _shape(shape: Any) -> Iterator[str]:
+def _shape_texts(shape: Any) -> Iterator[str]:
     if shape.shape_type == 6:  # a group
-        for each in shape.shapes:
-            yield from _shape(each)
+        for member in shape.shapes:
+            yield from _shape_texts(member)
     elif shape.has_text_frame:
         yield shape.text_frame.text
     elif getattr(shape, "has_table", False):
-        yield _table(enumerate([cell.text for cell in row.cells] for row in shape.table.rows)).text
+        rows = [map(attrgetter("text"), row.cells) for row in shape.table.rows]
+        yield _table(enumerate(rows)).text
 
 
 def _workbook(data: bytes) -> Document:
     if data.startswith(b"PK"):
         _open_archive(data).close()
     book = require("python_calamine", "files").CalamineWorkbook.from_filelike(BytesIO(data))
-    sheets = [(name, book.get_sheet_by_name(name).iter_rows()) for name in book.sheet_names]
-    return Document(
-        [_table(enumerate(map(_cells, rows), 1), (name,), sheet=name) for name, rows in sheets]
-    )
+    sections = []
+    for name in book.sheet_names:
+        rows = map(_cells, book.get_sheet_by_name(name).iter_rows())
+        sections.append(_table(enumerate(rows, start=1), (name,), sheet=name))
+    return Document(sections)
 
 
 def _cells(row: Iterable[Any]) -> list[Any]:
-    """Return cells as they look: a workbook stores the whole number 12 as 12.0."""
+    """Return the cells of a row as a spreadsheet shows them: workbooks store 12 as 12.0."""
     return [int(c) if isinstance(c, float) and c.is_integer() else c for c in row]
 
 
@@ -348,7 +362,7 @@ def _pdf(data: bytes) -> Document:
                 bookmarks[destination.get_index()].append(mark)
         try:
             tables = scans.find_tables(data) if has_scans else {}
-        except Exception as error:  # noqa: BLE001 - parsers raise anything; the text can be read
+        except Exception as error:  # noqa: BLE001 - parsers raise anything; the text is still read
             notes.append(f"tables not found ({type(error).__name__})")
         for number, page in enumerate(pdf, start=1):
             for mark in bookmarks[number - 1]:
@@ -375,14 +389,14 @@ def _pdf(data: bytes) -> Document:
 _TEXT_COLUMNS = frozenset(TEXT_KEYS)
 
 _Flaws: TypeAlias = defaultdict[str, list[str]]
-"""The places where each kind of flaw was found."""
+"""For each kind of flaw, where it occurs in the file: "row 3"."""
 
 
 def _data(records: Iterable[tuple[str, Any]], flaws: _Flaws) -> Document:
-    """Return the rows of records, each with its place in the file.
+    """Return the rows of records, which come with their place in the file.
 
-    HotpotQA and 2WikiMultiHopQA records give the paragraphs of their `context`, MuSiQue records
-    their `paragraphs`. Any other record needs a text, and may have a title and an id.
+    HotpotQA and 2WikiMultiHopQA records have their paragraphs in `context`, MuSiQue records in
+    `paragraphs`. Any other record needs a text, and may have a title and an id.
     """
     rows = []
     for place, record in records:
@@ -399,12 +413,12 @@ def _data(records: Iterable[tuple[str, Any]], flaws: _Flaws) -> Document:
 
 
 def _rows_of(record: Mapping[str, Any], flaws: _Flaws, place: str) -> Iterator[Row]:
-    """Yield the row of a record, or its paragraphs: `[[title, [sentence, …]], …]`."""
+    """Yield a row for each paragraph of a record, or one row if it has no paragraphs."""
     paragraphs = record.get("context", record.get("paragraphs"))
     if paragraphs is None or isinstance(paragraphs, str):  # SQuAD's context is the text itself
         yield row_of(record)
         return
-    if isinstance(paragraphs, Mapping):  # as the Hugging Face hub stores them
+    if isinstance(paragraphs, Mapping):  # columns, as on the Hugging Face hub
         columns = (paragraphs.get("title") or (), paragraphs.get("sentences") or ())
         paragraphs = list(zip(*columns, strict=False))
     if not isinstance(paragraphs, Sequence) or not paragraphs:
@@ -421,7 +435,7 @@ def _rows_of(record: Mapping[str, Any], flaws: _Flaws, place: str) -> Iterator[R
 
 
 def join_sentences(sentences: Sequence[Any] | str) -> str:
-    """Join sentences with one space, unless they bring their own.
+    """Join sentences with spaces, where they have none.
 
     >>> join_sentences(["One.", " Two.", "Three."])
     'One. Two. Three.'
@@ -464,7 +478,7 @@ def _numbered(records: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def json_lines(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield the value of each line that is not blank, with its place; None for invalid JSON."""
+    """Yield the number and the value of each line that is not blank; None for invalid JSON."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             value = None
@@ -475,31 +489,31 @@ def json_lines(text: str) -> Iterator[tuple[str, Any]]:
 
 def _json_lines(text: str) -> Document:
     rows, flaws = list(json_lines(text)), _Flaws(list)
-    if wrong := [place for place, value in rows if value is None]:
-        flaws["invalid JSON"] = wrong
+    if invalid := [place for place, value in rows if value is None]:
+        flaws["invalid JSON"] = invalid
     return _data((row for row in rows if row[1] is not None), flaws)
 
 
 def table_lines(text: str, delimiter: str = "") -> list[tuple[int, list[str]]]:
-    """Return the cells of each line of a table that is not blank, with the number of the line.
+    """Return the line number and the cells of each row of a table, without blank rows.
 
     Raises:
         InputError: A quoted cell does not end.
     """
     csv.field_size_limit(2**31 - 1)
-    if mark := re.match("sep=(.)(?=\n)", text):  # as some tables of Excel begin
+    if mark := re.match("sep=(.)(?=\n)", text):  # Excel's way to declare the delimiter
         delimiter, text = mark[1], text[mark.end() :]
     delimiter = delimiter or max(",;\t|", key=text.lstrip("\n").partition("\n")[0].count)
 
     def read(text: str, **options: Any) -> list[tuple[int, list[str]]]:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **options)
-        return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+        return [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
 
     with suppress(csv.Error):
         return read(text, strict=True)
-    if delimiter == "\t":  # a quote is a letter like any other
+    if delimiter == "\t":  # most TSV files do not quote cells
         return read(text, quoting=csv.QUOTE_NONE)
-    end = "\0end"  # a row of its own, unless a quote before it does not close
+    end = "\0end"  # becomes the last row, unless an open quote includes it
     *lines, (_, last) = read(f"{text}\n{end}")
     if last != [end]:
         raise _damaged(f"a quote after line {lines[-1][0] if lines else 0} does not close")
@@ -507,7 +521,7 @@ def table_lines(text: str, delimiter: str = "") -> list[tuple[int, list[str]]]:
 
 
 def _csv(text: str, delimiter: str = "") -> Document:
-    """Read a table; without a text column, its lines are the text."""
+    """Read a table with a text column as rows of data, any other as text."""
     lines = table_lines(text, delimiter)
     names = [name.strip() for name in lines[0][1]] if lines else []
     if lines and not _TEXT_COLUMNS & {name.lower() for name in names}:
@@ -540,7 +554,7 @@ TEXTS = (
     ".java .kt .scala .c .h .cc .cpp .hpp .cs .go .rs .rb .php .swift .r .jl .lua .pl .sh .bash "
     ".ps1 .bat .sql .yaml .yml .toml .ini .cfg .conf .xml .proto .graphql .diff .patch".split(),
 )
-"""Plain text; a file without an extension is read as such."""
+"""Extensions of plain text; a file without an extension is read as plain text."""
 
 DATA: dict[str, Callable[[Any], Document]] = {
     ".json": _json,
@@ -560,53 +574,54 @@ _OFFICE: dict[str, Callable[[Any], Document]] = {
     **dict.fromkeys((".xlsx", ".xls", ".xlsb", ".ods"), _workbook),
     ".pdf": _pdf,
 }
-"""Their headings name parts, seldom the whole."""
+"""Formats whose headings seldom include the title, which is put above them."""
 
 READERS = {**DATA, **dict.fromkeys(TEXTS, _text), **MARKUP, **_OFFICE}
-"""The reader for each file name extension; it gets decoded text, or bytes if `_BINARY`."""
+"""The reader for each extension; it takes decoded text, or bytes for those in `_BINARY`."""
 
 _BINARY = frozenset((".parquet", ".eml", *_OFFICE))
 
 _NO_TITLE = re.compile(r"untitled|(?:microsoft|power\w+) .* - |\.\w{2,4}\Z|\A\W*\Z", re.IGNORECASE)
-"""What programs write if nobody gave a title."""
+"""Matches default titles of programs, such as "Untitled" and "Microsoft Word - report.doc"."""
 
 
 def read_document(name: str, data: bytes) -> Document:
-    """Read a file; sections without text are dropped, the title replaces missing headings.
+    """Read a file, without sections that have no text.
 
     Args:
-        name: Its name; the stem replaces a missing title.
-        data: Its bytes.
+        name: The name of the file; its stem replaces a missing title, the title missing headings.
+        data: The contents of the file.
 
     Raises:
-        InputError: It cannot be read.
-        MissingExtra: The library that reads it is not installed.
+        InputError: The file cannot be read.
+        MissingExtra: The library that reads this format is not installed.
     """
-    stem, ending = PurePosixPath(name).stem, PurePosixPath(name).suffix.lower()
-    content, notes, whole = (data, (), True) if ending in _BINARY else decode(data)
-    document = READERS[ending](content)
+    path = PurePosixPath(name)
+    extension = path.suffix.lower()
+    content, notes, whole = (data, (), True) if extension in _BINARY else decode(data)
+    document = READERS[extension](content)
     title = str(document.metadata.get("title") or "")
-    title = " ".join((stem if _NO_TITLE.search(title) else title).split())
-    root = (title,) if ending in _OFFICE else ()
+    title = " ".join((path.stem if _NO_TITLE.search(title) else title).split())
+    root = (title,) if extension in _OFFICE else ()
     sections = []
     for section in document.sections:
         text = re.sub(r"\A(?:[ \t]*\n)+", "", section.text).rstrip()
         metadata = Metadata({"heading": section.title, **section.metadata})
         if text.strip():
-            path = (*root, *section.path) or (title,)
-            sections.append(section._replace(path=path, text=text, metadata=metadata))
+            headings = (*root, *section.path) or (title,)
+            sections.append(section._replace(path=headings, text=text, metadata=metadata))
     size = sum(len(section.text) for section in sections)
-    # Not much more text than files of its size have.
+    # Files with ordinary contents have less text than this.
     check_size("it has {:,} characters", size, 5_000_000 + 20 * len(data))
     return document._replace(
         sections=sections, notes=(*notes, *document.notes), whole=whole and document.whole
     )
 
 
-# --- In a separate process, with limits on time, memory and text
+# --- A separate process with limits on time, memory and text
 #
-# Plain text, data and small markup are parsed in bounded time whatever they hold, so they are read
-# in this process.
+# Plain text, data and small markup are parsed in bounded time whatever they contain, so they are
+# read in this process.
 
 SECONDS, PER_MEGABYTE = 60.0, 10.0
 _MOST_MEMORY = 4_000_000_000  # bytes
@@ -614,24 +629,24 @@ _SMALL = 20_000  # bytes
 
 
 class DocumentReader:
-    """Reads documents, in a separate process if they may exceed the limits."""
+    """Reads documents, in a separate process unless `is_cheap`."""
 
     def __init__(self) -> None:
         self._process: LineProcess | None = None
 
     def read(self, name: str, data: bytes) -> Document:
-        """Read a document, as `read_document`.
+        """Read a document like `read_document`.
 
         Raises:
-            InputError: It cannot be read, or not within the limits.
-            MissingExtra: The library that reads it is not installed.
+            InputError: The document cannot be read, or exceeds a limit.
+            MissingExtra: The library that reads this format is not installed.
         """
         if is_cheap(name, data):
             return read_document(name, data)
         if self._process is None:
             self._process = LineProcess("from ga_dspy.retrieval.documents import serve; serve()")
         is_scan = name.lower().endswith(".pdf") and scans.is_installed()
-        per_megabyte = PER_MEGABYTE * (10 if is_scan else 1)  # a page of 30 kB may take 3 s
+        per_megabyte = PER_MEGABYTE * (10 if is_scan else 1)  # OCR of a page of 30 kB may take 3 s
         process, seconds = self._process.process, SECONDS + per_megabyte * len(data) / 1e6
         limit = Timer(seconds, process.kill)
         limit.daemon = True
@@ -654,20 +669,20 @@ class DocumentReader:
         )
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the separate process."""
         if self._process:
             self._process.end()
             self._process = None
 
 
 def is_cheap(name: str, data: bytes) -> bool:
-    """Return whether a file is parsed in bounded time and memory, whatever it holds."""
-    ending = PurePosixPath(name).suffix.lower()
-    return ending in TEXTS or ending in DATA or (ending in MARKUP and len(data) <= _SMALL)
+    """Return whether parsing a file takes bounded time and memory, whatever it contains."""
+    extension = PurePosixPath(name).suffix.lower()
+    return extension in {*TEXTS, *DATA} or (extension in MARKUP and len(data) <= _SMALL)
 
 
 def serve() -> None:
-    """Read documents from stdin, and write the contents of each to stdout as a line of JSON."""
+    """Read documents from stdin, and write each to stdout as a line of JSON."""
     if sys.platform == "linux":
         import resource
 
@@ -684,7 +699,7 @@ def _reply(line: bytes, source: BinaryIO) -> Any:
         return {"package": error.package, "extra": error.extra}
     except InputError as error:
         return {part: getattr(error, part) for part in ("found", "expected", "remedy")}
-    except Exception as error:  # noqa: BLE001 - parsers raise anything; the file's line names it
+    except Exception as error:  # noqa: BLE001 - parsers raise anything; the reply names the error
         cause = shorten(str(error), 100, placeholder="…")
         return {"found": f"{type(error).__name__}: {cause}"}
     return document._replace(metadata=Metadata(document.metadata))
