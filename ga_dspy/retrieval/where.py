@@ -17,21 +17,24 @@ from numpy.typing import NDArray
 from ga_dspy.errors import InputError, listed
 
 Where = Mapping[str, Any]
-"""Conditions by key of the metadata; all must hold.
+"""Conditions on metadata by field; a passage must meet all of them.
 
-A value: the passage has it, alone or in a list. A list: the passage has one of them. A mapping of
-comparisons, `{">=": 2020, "<": 2024}`, with `>`, `>=`, `<`, `<=`, `=` and `!=` (a value or a list),
-and `within`, a list that has every value of the passage: if the list is what a caller may see, the
-labels of passages are access labels. A passage without the key meets only `!=` and `within`.
+- A value: the passage has this value, alone or in a list.
+- A list: the passage has one of these values.
+- A mapping of comparisons, such as `{">=": 2020, "<": 2024}`, with `>`, `>=`, `<`, `<=`, `=` and
+  `!=` (each with a value or, for the last two, a list), and `within`: the list contains every value
+  of the passage. With the labels that a caller may see, `within` makes a field an access label.
 
-Values are compared by the types of the field: numbers, booleans, texts; dates are ISO texts. A text
-is also parsed as a number or a boolean if the field has such values ("2020", "true"), as on the
-command line. A field that no passage has, or a type that none of its values has, is an error; a
-value that no passage has finds nothing.
+A passage without the field meets only `!=` and `within`.
+
+Values are compared by the types of the field: number, boolean, text; dates are ISO texts. If the
+field has numbers or booleans, a text such as "2020" or "true" is also parsed as one, which the
+command line needs. A field that no passage has, or a value of a type that the field does not have,
+is an error; a value that no passage has matches nothing.
 """
 
 MOST_CONDITIONS, MOST_VALUES, LONGEST = 100, 10_000, 1000
-"""Bounds of one `Where`: comparisons, values in all of them, characters of a text."""
+"""Limits of a `Where`: comparisons, values in all of them together, characters of a text."""
 
 Kind = Literal["text", "number", "boolean"]
 Sign = Literal["=", "!=", "within", ">", ">=", "<", "<="]
@@ -45,30 +48,34 @@ def as_json(where: Where) -> str:
     """Return conditions as JSON.
 
     Raises:
-        InputError: A condition is malformed, or there is none, so that nothing would be filtered.
+        InputError: A condition is malformed or too large, or there is none.
     """
-    is_filled = isinstance(where, Mapping) and bool(where)
-    for key, wanted in where.items() if is_filled else [("where", [where])]:
-        if wanted == {} or not _is_condition(wanted):
-            raise InputError(
-                f"the condition on {key!r} is {wanted!r:.80}",
-                expected="a value, a list of values, or comparisons such as "
-                '{">=": "2020"}: >, >=, <, <=, =, !=, within (a list)',
-                remedy='pass where={"lang": "en", "date": {">=": "2020"}}; None for no conditions',
-            )
-    given = [values for _, _, values in comparisons(where)]
-    count = sum(map(len, given))
-    if len(given) > MOST_CONDITIONS or count > MOST_VALUES:
+    if not isinstance(where, Mapping) or not where:
+        raise _malformed(f"where is {where!r:.80}")
+    for field, wanted in where.items():
+        if not _is_condition(wanted):
+            raise _malformed(f"the condition on {field!r} is {wanted!r:.80}")
+    sizes = [len(values) for _, _, values in comparisons(where)]
+    if len(sizes) > MOST_CONDITIONS or sum(sizes) > MOST_VALUES:
         raise InputError(
-            f"{len(given):,} conditions with {count:,} values",
+            f"{len(sizes):,} conditions with {sum(sizes):,} values",
             expected=f"at most {MOST_CONDITIONS:,} with {MOST_VALUES:,} in all",
             remedy="add a metadata field that expresses the condition",
         )
     return json.dumps(where, sort_keys=True, default=_plain)
 
 
+def _malformed(found: str) -> InputError:
+    return InputError(
+        found,
+        expected='a value, a list of values, or comparisons such as {">=": "2020"}: '
+        ">, >=, <, <=, =, !=, within (a list)",
+        remedy='pass where={"lang": "en", "date": {">=": "2020"}}; None for no conditions',
+    )
+
+
 def closed_keys(where: Where) -> set[str]:
-    """Return the keys whose values are limited to a list: one value, several, or `within`.
+    """Return the fields that are limited to given values, by `=` or `within`.
 
     >>> sorted(closed_keys({"tenant": "a", "year": {">=": 2020}, "labels": {"within": ["staff"]}}))
     ['labels', 'tenant']
@@ -81,10 +88,10 @@ def _is_condition(wanted: Any) -> bool:
         wanted = {"=": wanted}
     for sign, value in wanted.items():
         is_list = isinstance(value, _LISTS)
-        fits = {"=": True, "!=": True, "within": is_list}.get(sign, not is_list)
+        fits = is_list if sign == "within" else not (is_list and sign in _ORDERED)
         if sign not in get_args(Sign) or not fits or not all(map(_is_value, _values(value))):
             return False
-    return True
+    return bool(wanted)
 
 
 def _is_value(value: Any) -> bool:
@@ -100,7 +107,7 @@ def _values(value: Any) -> Collection[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A date as in metadata, a set as a list."""
+    """Return a date as ISO text, a set as a list."""
     return value.isoformat() if isinstance(value, date | time) else sorted(value)
 
 
@@ -120,61 +127,61 @@ def comparisons(where: Where) -> Iterator[tuple[str, Sign, Collection[Any]]]:
 
 
 class Field(NamedTuple):
-    """A metadata field of some passages.
+    """A metadata field of some passages, dictionary-encoded.
 
     Attributes:
-        values: Its distinct values, each a tuple; an empty one for passages without the field.
-        places: For each passage, the place of its own in `values`.
+        values: The distinct values, each a tuple; empty for passages without the field.
+        places: For each passage, the place of its value in `values`.
     """
 
     values: list[tuple[Any, ...]]
     places: NDArray[np.int32]
 
     def kinds(self, among: NDArray[np.bool_]) -> set[Kind]:
-        """Return the types of the values that some passages have."""
-        is_there = np.bincount(self.places[among], minlength=len(self.values)) > 0
-        return set(map(_kind, chain.from_iterable(compress(self.values, is_there))))
+        """Return the types of the values of the passages in a mask."""
+        is_used = np.bincount(self.places[among], minlength=len(self.values)) > 0
+        return set(map(_kind, chain.from_iterable(compress(self.values, is_used))))
 
     def holding(self, sign: Sign, wanted: Mapping[Kind, Collection[Any]]) -> NDArray[np.bool_]:
-        """Return which passages have a value that compares so with one of its type.
+        """Return the mask of passages with a value that fulfils a comparison with a wanted one.
 
-        For `within`, those that have any other value.
+        For "!=", the mask is that of "="; for "within", that of passages with an unwanted value.
         """
         compare = _ORDERED.get(sign)
 
-        def meets(value: Any) -> bool:
+        def matches(value: Any) -> bool:
             same_type = wanted.get(_kind(value), ())
             if compare:
-                return any(compare(value, one) for one in same_type)
+                return any(compare(value, other) for other in same_type)
             return (value in same_type) != (sign == "within")
 
-        return np.array([any(map(meets, value)) for value in self.values])[self.places]
+        return np.array([any(map(matches, value)) for value in self.values])[self.places]
 
 
 def parse_values(
     field: str, sign: Sign, wanted: Collection[Any], kinds: Collection[Kind]
 ) -> dict[Kind, set[Any]]:
-    """Return wanted values as the types that a field has.
+    """Parse wanted values as each type that a field has.
 
     Raises:
-        InputError: A wanted value has a type that no value of the field has.
+        InputError: A wanted value parses as no type of the field.
 
     >>> parse_values("year", ">=", ["2020"], ["number"])
     {'number': {2020}}
     """
     found: dict[Kind, set[Any]] = {kind: set() for kind in kinds}
     for value in wanted:
-        parsed = {kind: _parse(value, kind) for kind in kinds}
-        if all(one is None for one in parsed.values()):
+        parsed = [(kind, _parse(value, kind)) for kind in kinds]
+        parsed = [(kind, result) for kind, result in parsed if result is not None]
+        if not parsed:
+            types = " or ".join(name for kind, name in _KINDS.items() if kind in kinds)
             raise InputError(
                 f"{field} {sign} {value!r:.80} compares with {_KINDS[_kind(value)]}",
-                expected=" or ".join(_KINDS[kind] for kind in _KINDS if kind in kinds)
-                + f", as the values of {field!r} are",
-                remedy="write the value as the metadata has it",
+                expected=f"{types}, like the values of {field!r}",
+                remedy="write the value as it is in the metadata",
             )
-        for kind, one in parsed.items():
-            if one is not None:
-                found[kind].add(one)
+        for kind, result in parsed:
+            found[kind].add(result)
     return found
 
 
@@ -185,7 +192,7 @@ def _kind(value: Any) -> Kind:
 
 
 def _parse(value: Any, kind: Kind) -> Any:
-    """A value as another type; None if it is not one."""
+    """Return a value as a type; None if it does not parse."""
     if _kind(value) == kind:
         return value
     if not isinstance(value, str):
@@ -199,7 +206,7 @@ def _parse(value: Any, kind: Kind) -> Any:
 
 
 def unknown_field(field: str, known: Iterable[str]) -> InputError:
-    """Return the error for a field that no passage has."""
+    """Return the error for a condition on a field that no passage has."""
     return InputError(
         f"a condition on {field!r}, which no passage has",
         expected=f"a field of their metadata: {listed(sorted(known), 20) or 'there is none'}",
