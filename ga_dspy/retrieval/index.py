@@ -652,7 +652,7 @@ class Index(PassageRetriever):
 
     def _repr_html_(self) -> str:
         """Description and first passages, for notebooks."""
-        rows = ((p.id, p.title, p.text) for p in islice(self, 0 if self._missing else 5))
+        rows = ((p.id, p.title, p.text) for p in islice(self, 0 if self._unscoped else 5))
         shown = notebook.table(("id", "title", "text"), rows)
         return notebook.line(f"{self.path or 'in memory'}: {self.description}") + shown
 

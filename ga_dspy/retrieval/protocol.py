@@ -46,7 +46,7 @@ def _unreadable(found: object, where: str) -> InputError:
 
 
 def content_hash(title: str, text: str) -> str:
-    """Return an id for a passage that has none: 16 hex digits of the SHA-256 of its content.
+    """Return the id of a passage without one: 16 hex digits of the SHA-256 of its content.
 
     >>> content_hash("Red Lodge", "A city.")
     'edf0505b5f920980'
@@ -55,10 +55,10 @@ def content_hash(title: str, text: str) -> str:
 
 
 def as_passages(items: Any) -> Iterator[Passage]:
-    """Yield the passages of a corpus, which may have the form of any retriever's result.
+    """Yield the passages of a corpus, in any form that a retriever may return.
 
     Raises:
-        InputError: It is not a collection of passages, or an item has no text.
+        InputError: The corpus is not a collection of passages, or an item has no text.
     """
     for number, item in enumerate(_collection(items, "the corpus"), start=1):
         passage = _passage(item, f"passage {number}")
@@ -68,27 +68,25 @@ def as_passages(items: Any) -> Iterator[Passage]:
 
 
 def read_results(result: Any) -> list[Passage]:
-    """Return the passages of a retriever's result; None means no results.
-
-    Items without text are skipped.
+    """Return the passages of a retriever's result, without blank ones; None means no results.
 
     Raises:
-        InputError: It is not a collection of passages, or no item has text.
+        InputError: The result is not a collection of passages, or no item has text.
     """
     if result is None:
         return []
     items = list(_collection(result, "the retriever's result"))
-    read = [_passage(item, f"result {number}") for number, item in enumerate(items, start=1)]
-    passages = [passage for passage in read if passage and passage.content.strip()]
+    parsed = [_passage(item, f"result {number}") for number, item in enumerate(items, start=1)]
+    passages = [passage for passage in parsed if passage and passage.content.strip()]
     if items and not passages:
         raise _unreadable(items[0], "result 1")
     return passages
 
 
-def _collection(found: Any, where: str) -> Iterable[Any]:
-    of_mapping = isinstance(found, Mapping)
-    items = found.get("passages", found) if of_mapping else getattr(found, "passages", found)
-    if items is None and found is not None:
+def _collection(result: Any, where: str) -> Iterable[Any]:
+    is_mapping = isinstance(result, Mapping)
+    items = result.get("passages", result) if is_mapping else getattr(result, "passages", result)
+    if items is None and result is not None:
         return ()
     if isinstance(items, (str, bytes, Mapping, Passage)) or not isinstance(items, Iterable):
         raise _unreadable(items, where)
@@ -110,7 +108,7 @@ def _passage(item: Any, where: str) -> Passage | None:
 
 
 def _attributes(item: Any) -> dict[str, Any] | None:
-    """Return the fields of a LangChain, LlamaIndex or DSPy document; None for anything else."""
+    """Return the fields of a LangChain, LlamaIndex or DSPy document; None for other objects."""
     node = getattr(item, "node", item)
     keys = (*TEXT_KEYS, *_ID_KEYS, "title", "metadata")
     fields = {key: getattr(node, key, None) for key in keys}
@@ -120,14 +118,14 @@ def _attributes(item: Any) -> dict[str, Any] | None:
 
 
 class Row(NamedTuple):
-    """A titled text; empty fields were not given.
+    """A row of a data file, or an item of a retriever's result; missing fields are empty.
 
     Attributes:
         title: The title.
         text: The text.
         id: The id.
         metadata: The other fields.
-        is_paragraph: Whether it is a dataset's own paragraph, which stays whole.
+        is_paragraph: Whether the row is a paragraph of a dataset, which is not split.
     """
 
     title: str
@@ -138,17 +136,17 @@ class Row(NamedTuple):
 
 
 def row_of(fields: Mapping[Any, Any]) -> Row:
-    r"""Return the title, text and id of a mapping, under any usual key; the rest is metadata.
+    r"""Make a row of a mapping with the usual keys; its other fields become metadata.
 
     >>> row_of({"_id": 7, "title": "Red Lodge", "contents": "A city.", "url": "red.example"})[:4]
     ('Red Lodge', 'A city.', '7', {'url': 'red.example'})
 
-    FlashRAG's corpora have the title in quotes on the first line of `contents`:
+    In FlashRAG's corpora, the first line of `contents` is the title in quotes:
 
     >>> row_of({"id": "0", "contents": '"Red Lodge"\nA city.'})[:2]
     ('Red Lodge', 'A city.')
 
-    NaN, as pandas has it for what is missing, is missing:
+    NaN, which stands for missing values in pandas, counts as missing:
 
     >>> row_of({"title": float("nan"), "text": "A city."}).title
     ''
@@ -171,8 +169,8 @@ def row_of(fields: Mapping[Any, Any]) -> Row:
     return Row(title, text, id, Metadata(public))
 
 
-def _from_fields(given: Mapping[str, Any]) -> Passage | None:
-    title, text, id, metadata, _ = row_of(given)
+def _from_fields(fields: Mapping[str, Any]) -> Passage | None:
+    title, text, id, metadata, _ = row_of(fields)
     if not text:
         return None
     if not title:
@@ -182,7 +180,7 @@ def _from_fields(given: Mapping[str, Any]) -> Passage | None:
 
 
 def _split_title(text: str) -> tuple[str, str]:
-    """Split DSPy's `Title | text`, unless the bar is far into the text."""
+    """Split `Title | text`, as DSPy's corpora have it, unless the title would be too long."""
     title, bar, rest = text.partition(" | ")
     if bar and rest.strip() and len(title) <= _LONGEST_TITLE and "\n" not in title:
         return title, rest
@@ -190,10 +188,10 @@ def _split_title(text: str) -> tuple[str, str]:
 
 
 def _with_distinct_ids(passages: Iterable[Passage]) -> list[Passage]:
-    """Make the ids of texts unique; the same passage twice counts once.
+    """Make ids unique, and drop repeated passages.
 
-    Chunks may have the id of their document, and a document may change between two searches. The
-    id of a second text gets `#` and 8 hex digits of the hash of its content.
+    The chunks of a document may all have its id, and a document may change between two searches.
+    For another text with the same id, `#` and 8 hex digits of its hash are added to the id.
 
     >>> chunks = [Passage(id="a", text="One."), Passage(id="a", text="Two.")]
     >>> [passage.id for passage in _with_distinct_ids(chunks)]
@@ -213,7 +211,7 @@ def _with_distinct_ids(passages: Iterable[Passage]) -> list[Passage]:
 
 
 class Retriever(Protocol):
-    """Maps a query to at most `k` passages, best first."""
+    """A callable that returns at most `k` passages for a query, best first."""
 
     def __call__(self, query: str, k: int) -> list[Passage]:
         """Return at most `k` passages for the query, best first."""
@@ -224,20 +222,20 @@ def as_retriever(obj: Any) -> PassageRetriever:
 
     Results may be strings (`"Title | text"` is split), mappings (`title` with `text`, `long_text`,
     `page_content`, `content` or `passage`), documents, nodes, `Passage`s, (document, score)
-    pairs, or a prediction with `.passages`. Their metadata is kept, as are the other keys of a
-    mapping, except scores and vectors. A passage without an id gets a hash of its content, as does
-    the second of two texts with one id. The same passage returned twice counts once. Results
+    pairs, or a prediction with `.passages`. Metadata is kept, as are other keys of a mapping,
+    except scores and vectors. A passage without an id gets the hash of its content as its id; if
+    two texts have the same id, the second one's gets a hash, too. Repeated passages and results
     beyond `k` are dropped.
 
-    A retriever may be asynchronous. A program that is called with `acall` awaits it; any other
-    call runs it to completion.
+    The retriever may be asynchronous: a program called with `acall` awaits it, any other call
+    blocks until it is done.
 
     Args:
-        obj: The retriever. Its depth parameter (`k`, `top_k`, `n`, …) is set if it has one;
-            otherwise its configured depth is the upper bound.
+        obj: The retriever. If it has a depth parameter (`k`, `top_k`, `n`, …), each search sets it;
+            otherwise the configured depth is the upper bound.
 
     Raises:
-        InputError: The object cannot be called and has no retrieval method.
+        InputError: The object is not callable and has no retrieval method.
 
     >>> search = as_retriever(lambda query: ["Red Lodge | A city in Montana.", "Untitled text."])
     >>> [(passage.title, passage.text) for passage in search("montana", k=5)]
@@ -249,18 +247,18 @@ def as_retriever(obj: Any) -> PassageRetriever:
 
 
 class PassageRetriever(ABC):
-    """Base class of retrievers, which `as_retriever` returns unchanged."""
+    """Base class of retrievers; `as_retriever` returns its instances unchanged."""
 
     require: tuple[str, ...] = ()
     """Metadata fields that every search must filter on."""
 
     @property
     def scope(self) -> tuple[Where, ...]:
-        """The conditions that all passages it returns meet."""
+        """The access scope: conditions that all returned passages meet."""
         return ()
 
     def only(self, where: Where) -> PassageRetriever:
-        """Return a view of the passages that meet conditions; a view of a view meets both.
+        """Return a view of the passages that meet conditions, in addition to those of this view.
 
         Raises:
             InputError: This retriever cannot apply conditions, or one of them is malformed.
@@ -268,13 +266,13 @@ class PassageRetriever(ABC):
         raise InputError(
             f"conditions on metadata for {self._name}, which cannot apply them",
             expected="an Index, which can",
-            remedy="let the retriever itself filter, without where=… and only(…)",
+            remedy="filter inside the retriever, without where=… and only(…)",
         )
 
     def check_scope(self) -> None:
-        """Raise `InputError` if a required condition is missing."""
-        if self._missing:
-            name = self._missing[0]
+        """Raise `InputError` if the scope lacks a condition on a required field."""
+        if self._unscoped:
+            name = self._unscoped[0]
             raise InputError(
                 f"no condition on {name!r}, which is required of every search",
                 expected="a value, a list of values or `within`",
@@ -283,10 +281,10 @@ class PassageRetriever(ABC):
             )
 
     @property
-    def _missing(self) -> list[str]:
+    def _unscoped(self) -> list[str]:
         """The required fields without a condition."""
-        given = set[str]().union(*map(closed_keys, self.scope))
-        return [name for name in self.require if name not in given]
+        scoped = set[str]().union(*map(closed_keys, self.scope))
+        return [name for name in self.require if name not in scoped]
 
     @property
     def _name(self) -> str:
@@ -302,7 +300,7 @@ class PassageRetriever(ABC):
         """
 
     async def acall(self, query: str, k: int) -> list[Passage]:
-        """Search from a coroutine, in a worker thread by default."""
+        """Search from a coroutine; by default in a worker thread."""
         return await in_thread(self, query, k)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -311,7 +309,7 @@ class PassageRetriever(ABC):
 
 
 class AdaptedRetriever(PassageRetriever):
-    """Adapts another retriever; it has no state, so it is as thread-safe as its source."""
+    """Adapts another retriever; stateless, so it is as thread-safe as its source."""
 
     def __init__(self, source: Any) -> None:
         self.source = source
@@ -346,12 +344,12 @@ class AdaptedRetriever(PassageRetriever):
 
 
 def check_query(query: str, k: int) -> None:
-    """Raise `InputError` unless the query has text and `k` is a number from 1."""
+    """Raise `InputError` unless the query is a text that is not blank and `k` is at least 1."""
     if not isinstance(query, str) or not query.strip():
         raise InputError(
             f"the query is {query!r}",
             expected="a text that is not blank",
-            remedy="skip retrieval if there is nothing to ask",
+            remedy="skip the search if there is no query",
         )
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k is {k!r}", expected="a whole number from 1", remedy="pass k=5")
@@ -370,11 +368,11 @@ _Search: TypeAlias = Callable[[str, int], Any]
 
 
 def _by_signature(function: Callable[..., Any], described: Any = None) -> _Search:
-    """Return a function of query and depth that calls another as its signature requires.
+    """Wrap a function to take a query and a depth, whatever its signature.
 
     Args:
         function: The function to call.
-        described: A function with the signature, if not the same.
+        described: Another function whose signature is inspected instead.
     """
     try:
         parameters = [*inspect.signature(described or function).parameters.values()]
@@ -386,30 +384,31 @@ def _by_signature(function: Callable[..., Any], described: Any = None) -> _Searc
     depth = _depth_keyword(rest)
 
     def search(query: str, k: int) -> Any:
-        pairs = ((keyword, query), (depth, k))
-        by_place = [value for name, value in pairs if name == ""]
-        return function(*by_place, **{name: value for name, value in pairs if name})
+        arguments = ((keyword, query), (depth, k))
+        positional = [value for name, value in arguments if name == ""]
+        return function(*positional, **{name: value for name, value in arguments if name})
 
     return search
 
 
 def _depth_keyword(parameters: Sequence[Parameter]) -> str | None:
-    """Return the parameter for the depth among those other than the query.
+    """Return the keyword of the depth parameter among those after the query.
 
-    It is "" if the parameter has no keyword, None if there is no such parameter.
+    "" means that it is positional-only, None that there is no depth parameter.
     """
     by_name = {p.name: p for p in parameters}
     variadic = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     required = [p for p in parameters if p.default is p.empty and p.kind not in variadic]
     depth = next((by_name[name] for name in _DEPTH_NAMES if name in by_name), None)
-    depth = depth or (required[0] if len(required) == 1 else None)
+    if depth is None and len(required) == 1:
+        depth = required[0]
     if depth is None:
         return None
     return "" if depth.kind is Parameter.POSITIONAL_ONLY else depth.name
 
 
 def _searches(source: Any) -> tuple[_Search, _Search | None]:
-    """Return how a source is called, and how it is awaited, if it can be."""
+    """Return the search function of a source, and its asynchronous one if there is one."""
     if not isinstance(source, (str, bytes, Mapping, type)):
         # Looked up on the class, because DSPy warns if the `forward` of a module is accessed.
         steps = (inspect.getattr_static(type(source), n, None) for n in ("forward", "aforward"))
@@ -418,10 +417,11 @@ def _searches(source: Any) -> tuple[_Search, _Search | None]:
         awaited = _by_signature(acall, aforward) if aforward else None
         if search := _by_signature(source, forward) if forward else awaited:
             return search, awaited
-        for called, awaitable in _METHODS:
-            # The signature of a function says more than that of its __call__.
-            whole = source if called == "__call__" and callable(source) else None
-            methods = (whole or getattr(source, called, None), getattr(source, awaitable, None))
+        for name, async_name in _METHODS:
+            method = getattr(source, name, None)
+            if name == "__call__" and callable(source):
+                method = source  # a function's own signature, not that of its __call__
+            methods = (method, getattr(source, async_name, None))
             found = [_by_signature(method) if callable(method) else None for method in methods]
             if search := found[0] or found[1]:
                 return search, found[1]
@@ -439,7 +439,7 @@ _starting = threading.Lock()
 
 
 def _run_to_end(awaitable: Awaitable[Any]) -> Any:
-    """Run an awaitable in a persistent event loop, because a client's connections belong to one."""
+    """Run an awaitable in one persistent event loop, to which a client's connections belong."""
 
     async def finish() -> Any:
         return await awaitable
@@ -447,7 +447,7 @@ def _run_to_end(awaitable: Awaitable[Any]) -> Any:
     with _starting:
         loop = _background_loop(getpid())
     if asyncio._get_running_loop() is loop:
-        # A search inside a search: waiting for the same loop would deadlock.
+        # A search inside a search would deadlock in the same loop.
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(copy_context().run, asyncio.run, finish()).result()
     future = asyncio.run_coroutine_threadsafe(finish(), loop)
@@ -459,7 +459,7 @@ def _run_to_end(awaitable: Awaitable[Any]) -> Any:
 
 @cache
 def _background_loop(process: int) -> asyncio.AbstractEventLoop:
-    """Return the event loop of a process, in its own thread; a forked process starts another."""
+    """Return the event loop of a process, which runs in a thread; a forked process has another."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="retrievers", daemon=True).start()
     return loop

@@ -1,4 +1,4 @@
-"""Redaction: takes personal data out of documents before they are indexed."""
+"""Redaction of personal data in documents before they are indexed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ga_dspy.retrieval.documents import Document, Section
 from ga_dspy.retrieval.protocol import Row, as_passages, content_hash
 
 Redact: TypeAlias = Callable[[str], str]
-"""Returns a text without personal data; it leaves what it returned itself as it is."""
+"""Returns a text without personal data; idempotent."""
 
 PRESIDIO: Final = "presidio"
 
 
 @dataclass(frozen=True)
 class Redactor:
-    """Applies a function to every text of a document; errors do not repeat the text.
+    """Applies a redaction function to all texts of a document; its errors never quote a text.
 
     Attributes:
-        name: "presidio", or the module and the name of a function: "rules:redact".
+        name: "presidio", or the module and name of a function, such as "rules:redact".
         function: The function.
     """
 
@@ -36,47 +36,47 @@ class Redactor:
         """Return a redacted text.
 
         Raises:
-            InputError: The function fails, or returns something else.
+            InputError: The function fails, or returns no text.
         """
         if not text.strip():
             return text
         try:
-            found = self.function(text)
+            redacted = self.function(text)
         except InputError:
             raise
         except Exception as error:
             raise self._failed(f"raised {type(error).__name__}") from error
-        if not isinstance(found, str):
-            raise self._failed(f"returned {type(found).__name__}")
-        return found
+        if not isinstance(redacted, str):
+            raise self._failed(f"returned {type(redacted).__name__}")
+        return redacted
 
     def _failed(self, how: str) -> InputError:
         return InputError(
             f"the redaction {self.name} {how}",
             expected="a function that returns a text for any text",
-            remedy="correct it, or leave the document out; nothing was indexed",
+            remedy="correct the function, or leave out the document; nothing was indexed",
         )
 
     def metadata(self, values: Mapping[Any, Any], keep: Collection[str] = ()) -> Metadata:
-        """Return metadata with redacted texts; names, numbers and the fields to keep stay."""
-        found = Metadata(values)
-        return Metadata(
-            {n: v if n in keep else self.value(_whole_words(v)) for n, v in found.items()}
-        )
+        """Return metadata with redacted texts; field names, numbers and `keep` are unchanged."""
+        metadata = Metadata(values)
+        personal = {name: value for name, value in metadata.items() if name not in keep}
+        redacted = {n: self.value(_without_cut_word(v)) for n, v in personal.items()}
+        return Metadata({**metadata, **redacted})
 
     def value(self, value: Any) -> Any:
-        """Return a redacted text, or a list of them; anything else stays."""
+        """Return a redacted text or list of texts; anything else is returned unchanged."""
         if isinstance(value, list | tuple):
             return tuple(map(self.value, value))
         return self(value) if isinstance(value, str) else value
 
     def passage(self, passage: Passage) -> Passage:
-        """Return a redacted passage; its id and the name of its file stay.
+        """Return a redacted passage; its id and its `source` are unchanged.
 
-        An id that was made of the title or the content is made again.
+        An id that was derived from the title or the content is derived again.
         """
         title, text = self(passage.title), self(passage.text)
-        id = _id(passage.id, passage.title, title, text)
+        id = _redacted_id(passage.id, passage.title, title, text)
         if id == content_hash(passage.title, passage.text):
             id = content_hash(title, text)
         keep = ("source", "imported") if passage.imported else ("source",)
@@ -84,7 +84,7 @@ class Redactor:
         return Passage(id=id, title=title, text=text, metadata=metadata)
 
     def document(self, document: Document) -> Document:
-        """Return a redacted document, before it is split: nothing is cut in two."""
+        """Return a redacted document; this has to happen before it is split."""
         return document._replace(
             sections=list(map(self._section, document.sections)),
             metadata=self.metadata(document.metadata),
@@ -98,22 +98,22 @@ class Redactor:
 
     def _row(self, row: Row) -> Row:
         title, text = self(row.title), self(row.text)
-        id, metadata = _id(row.id, row.title, title, text), self.metadata(row.metadata)
+        id, metadata = _redacted_id(row.id, row.title, title, text), self.metadata(row.metadata)
         return row._replace(title=title, text=text, id=id, metadata=metadata)
 
 
-def _whole_words(value: Any) -> Any:
-    """Drop the last word of a text that `Metadata` has cut: it may be half of a name."""
+def _without_cut_word(value: Any) -> Any:
+    """Drop the last word of texts that `Metadata` has cut: it may be half of a name."""
     if isinstance(value, tuple):
-        return tuple(map(_whole_words, value))
+        return tuple(map(_without_cut_word, value))
     is_cut = isinstance(value, str) and len(value) == LONGEST
     return value.rpartition(" ")[0] if is_cut else value
 
 
-def _id(id: str, old: str, title: str, text: str) -> str:
-    """Replace a redacted title in an id; a hash tells apart what is redacted to one title.
+def _redacted_id(id: str, old: str, title: str, text: str) -> str:
+    """Replace the old title in an id by the redacted one, with a hash to keep ids unique.
 
-    >>> _id("Jane Roe#2", "Jane Roe", "[name]", "A nurse.")
+    >>> _redacted_id("Jane Roe#2", "Jane Roe", "[name]", "A nurse.")
     '[name] [722addbd]#2'
     """
     if old == title:
@@ -122,9 +122,9 @@ def _id(id: str, old: str, title: str, text: str) -> str:
 
 
 def redacted(passages: Any, redactor: Redactor | None) -> Iterator[Passage]:
-    """Yield redacted passages; those of `read_files` that it redacted are left as they are.
+    """Yield redacted passages; those that `read_files` has redacted are not redacted again.
 
-    A mark in the metadata could be forged; that of `Documents` cannot.
+    `Documents.redacted_by` marks these: unlike a mark in the metadata, a file cannot forge it.
     """
     found = as_passages(passages)
     if redactor is None or getattr(passages, "redacted_by", "") == redactor.name:
@@ -133,7 +133,7 @@ def redacted(passages: Any, redactor: Redactor | None) -> Iterator[Passage]:
 
 
 def load_redactor(given: str | Redact | None) -> Redactor | None:
-    """Return the redactor of that name, or of a function.
+    """Make a redactor of a name or a function; None stays None.
 
     Args:
         given: "presidio", "module:function", a function, or a redactor.
@@ -167,14 +167,14 @@ def load_redactor(given: str | Redact | None) -> Redactor | None:
 def check_redactor(stored: str | None, given: str | Redact | None) -> Redactor | None:
     """Return the redactor that an index was built with.
 
-    A function is never imported because an index names it: an index may be a stranger's.
+    A function that only the manifest names is never imported: the index may be untrusted.
 
     Args:
         stored: The name in the manifest of the index.
-        given: As for `load_redactor`; required for a function.
+        given: As for `load_redactor`; required if the index was built with a function.
 
     Raises:
-        InputError: It is missing, or another one.
+        InputError: The function is missing, or `given` is not the redaction of the index.
     """
     if given is None and stored not in (None, PRESIDIO):
         raise InputError(
@@ -186,8 +186,8 @@ def check_redactor(stored: str | None, given: str | Redact | None) -> Redactor |
     if found is not None and found.name != stored:
         raise InputError(
             f"redact is {found.name}, but the index was built with {stored or 'none'}",
-            expected="one redaction for all documents of an index",
-            remedy="pass that one, or build another index",
+            expected="the same redaction for all documents of an index",
+            remedy="pass that redaction, or build another index",
         )
     return found
 
@@ -198,7 +198,7 @@ def _engines() -> tuple[Any, Any]:
     anonymizer = require("presidio_anonymizer", "redact")
     try:
         return analyzer.AnalyzerEngine(), anonymizer.AnonymizerEngine()
-    except (Exception, SystemExit) as error:  # spaCy ends the process if a download fails
+    except (Exception, SystemExit) as error:  # spaCy exits if a download fails
         raise InputError(
             f"Presidio has no language model ({type(error).__name__})",
             expected="spaCy's en_core_web_lg",
@@ -207,6 +207,6 @@ def _engines() -> tuple[Any, Any]:
 
 
 def _presidio(text: str) -> str:
-    """Replace what Presidio finds in an English text by its kind: "<PERSON>"."""
+    """Replace the personal data that Presidio finds in an English text by labels: "<PERSON>"."""
     analyzer, anonymizer = _engines()
     return str(anonymizer.anonymize(text, analyzer.analyze(text, language="en")).text)
