@@ -227,7 +227,7 @@ def test_the_last_passage_cannot_be_deleted() -> None:
 def test_a_changed_text_must_be_deleted_first() -> None:
     index = make()
     changed = Passage(id="oslo", title="Oslo", text="Oslo has a new museum of fjords.")
-    with pytest.raises(InputError, match="stands for two texts"):
+    with pytest.raises(InputError, match="two passages have the id"):
         index.add([changed])
     other = changed.model_copy(update={"metadata": {"lang": "no"}})
     with pytest.raises(InputError, match=r'fjords\. \{"lang": "no"\}'):

@@ -32,7 +32,7 @@ from ga_dspy.retrieval.where import Where, as_json
 from ga_dspy.storage import damaged_contents, on_disk, open_current
 
 SAME_VECTOR = 0.98
-"""The minimum cosine of two vectors of one function for one text; APIs are not exact."""
+"""The minimum cosine of two encodings of a text by the same function; APIs are not exact."""
 
 
 # --- Building
@@ -50,14 +50,14 @@ def _store_passages(
     passages: Iterable[Any], folder: Path | None, kind: Kind, encoder: Encoder | None,
     redactor: Redactor | None, **options: Any,
 ) -> tuple[PassageTable, Manifest]:  # fmt: skip
-    """Write distinct passages to a table; return it, and the manifest of an index of them.
+    """Write distinct passages to a table; return it with the manifest of its index.
 
     Raises:
-        InputError: There are no passages, or an id stands for two texts.
+        InputError: There are no passages, or two of them have the same id.
     """
     digest = hashlib.sha256()
-    every = distinct(redacted(passages, redactor))
-    table = PassageTable.of(store.hashing(every, digest), folder and folder / store.PASSAGES)
+    hashed = store.hashing(distinct(redacted(passages, redactor)), digest)
+    table = PassageTable.of(hashed, folder and folder / store.PASSAGES)
     if not len(table):
         raise _empty_corpus()
     return table, Manifest(
@@ -70,7 +70,7 @@ def _make_engine(
     table: PassageTable, kind: Kind, encoder: Encoder | None, folder: Path | None,
     progress: Progress,
 ) -> LocalEngine:  # fmt: skip
-    """Make the engine of an index; reports the stages "encoding" and "linking"."""
+    """Make the engine of an index; report the stages "encoding" and "linking"."""
 
     def vectors() -> Iterator[NDArray[np.float32]]:
         if encoder:
@@ -86,14 +86,14 @@ def _make_engine(
 
 
 def _published(engine: LocalEngine, manifest: Manifest, uri: str, folder: Path) -> store.Published:
-    """Publish an engine; the collection is named after its contents and the folder."""
+    """Publish an engine to Milvus, in a collection named after its contents and the folder."""
     contents = (manifest.source, manifest.kind, manifest.encoder, manifest.generation)
     name = hashlib.sha256(f"{contents} {folder.absolute()}".encode()).hexdigest()[:16]
     return publish(engine, uri, f"ga_dspy_{name}")
 
 
 def _read(folder: Path) -> tuple[Engine, Manifest]:
-    """Read the current contents of a folder, or of Milvus if it has only a manifest."""
+    """Open the current contents of a folder, or those in Milvus if it holds only a manifest."""
     manifest = store.read_manifest(folder)
     if manifest.published and not (folder / manifest.contents).exists():
         return MilvusEngine(manifest.published, manifest.passages), manifest
@@ -103,7 +103,7 @@ def _read(folder: Path) -> tuple[Engine, Manifest]:
 
 
 class Hit(NamedTuple):
-    """A passage and its score, which is comparable within one search only."""
+    """A passage and its score; scores are comparable only within one search."""
 
     passage: Passage
     score: float
@@ -119,30 +119,30 @@ class Changes(NamedTuple):
 
 
 class StoredDocument(NamedTuple):
-    """A document of an index: the passages with its id, or with its id and a number (`a.md#2`)."""
+    """The passages of a document, whose ids are its id, or its id and a number (`a.md#2`)."""
 
     id: str
     passages: tuple[Passage, ...]
 
 
 def _documents(engine: LocalEngine, first: int, end: int) -> list[StoredDocument]:
-    """Return the documents from one place to another (exclusive)."""
+    """Return the documents at positions `first` to `end` (exclusive)."""
     ids, places = engine.documents
     rows = np.flatnonzero((places >= first) & (places < end))
     parts: dict[int, list[Passage]] = {place: [] for place in range(first, end)}
-    found = engine.passages(engine.rows()[rows].tolist())
-    for place, passage in zip(places[rows].tolist(), found, strict=True):
+    passages = engine.passages(engine.rows()[rows].tolist())
+    for place, passage in zip(places[rows].tolist(), passages, strict=True):
         parts[place].append(passage)
     return [StoredDocument(ids[place].as_py(), tuple(p)) for place, p in parts.items()]
 
 
 class _State(NamedTuple):
-    """What a search reads; a change replaces it as a whole.
+    """The state that a search reads; each change replaces it atomically.
 
     Attributes:
         manifest: The manifest.
-        engine: Holds the passages: the folder, or Milvus if there is only a manifest.
-        searched: Is searched: the same, or Milvus.
+        engine: The engine of the passages: the folder, or Milvus if there is only a manifest.
+        searched: The engine that is searched: Milvus if the index is published, else `engine`.
     """
 
     manifest: Manifest
@@ -151,10 +151,10 @@ class _State(NamedTuple):
 
 
 def _state_of(engine: Engine, manifest: Manifest) -> _State:
-    """Return a state.
+    """Return the state of an engine and its manifest.
 
     Raises:
-        InputError: The index was made for a kind of ranking with fewer parts.
+        InputError: The engine lacks a part that the kind of ranking needs.
     """
     searched = engine
     if manifest.published and isinstance(engine, LocalEngine):
@@ -168,11 +168,11 @@ def _digest(passage: Passage) -> bytes:
 
 
 class Index(PassageRetriever):
-    """Passages and their ranking; a `Retriever` that several threads may search.
+    """A search index of passages; a thread-safe `Retriever`.
 
-    Create one with `build` (a folder), `open` (that folder again) or `from_passages` (memory).
-    Changes are visible to the next search, and their cost depends on the change, not on the index.
-    Results are always those of an index built from scratch on the same passages.
+    Create one with `build` (in a folder), `open` (a built folder) or `from_passages` (in memory).
+    A change is visible to the next search, and its cost depends on its own size, not on that of the
+    index. Results always equal those of an index built from scratch on the same passages.
     """
 
     _digests: tuple[_State, dict[str, bytes]] | None = None
@@ -190,8 +190,8 @@ class Index(PassageRetriever):
     ) -> None:
         self.reranker = reranker or manifest.reranker
         self.require = tuple(sorted({*manifest.require, *check_names("require", require)}))
-        self.path, self._given, self._redact = path, encoder, redact
-        self._changing = threading.RLock()
+        self.path, self._passed_encoder, self._redact = path, encoder, redact
+        self._write_lock = threading.RLock()
         self._current = _state_of(engine, manifest)
         if redact is not None:
             _ = self.redactor  # checks the name
@@ -199,7 +199,7 @@ class Index(PassageRetriever):
             _ = self.encoder  # checks the fingerprint
         elif (stored := manifest.encoder) and not stored.loadable:
             raise InputError(
-                f"the index was built with {stored.name!r}, an encoder of your own",
+                f"the index was built with {stored.name!r}, a custom encoder",
                 expected="that encoder",
                 remedy="open it with Index.open(path, encoder=…)",
             )
@@ -224,23 +224,24 @@ class Index(PassageRetriever):
             kind: `"linked"` (default), `"hybrid"`, `"dense"` or `"sparse"`.
             encoder: A name for `load_encoder`, or an `Encoder`, a `dspy.Embedder` or a function
                 from texts to vectors; unused by `"sparse"`.
-            reranker: Reranks the first 50 results: the name of a cross-encoder of
-                sentence-transformers, or a function from a query and texts to scores.
+            reranker: Reranks the first 50 results: the name of a sentence-transformers
+                cross-encoder, or a function from a query and texts to scores.
             require: Metadata fields, such as `["tenant"]`, that every search must filter on
                 (`only`): with a value, a list of values or `within`.
-            redact: Takes personal data out of titles, texts and metadata before they are indexed,
-                now and at every later change: "presidio", "module:function", or a function from
-                text to text. Ids and `source` stay, but an id made of the title is made again.
+            redact: Redacts personal data in titles, texts and metadata before they are indexed, now
+                and in later changes: "presidio", "module:function", or a function from text to
+                text. Ids and `source` are kept, but an id derived from the title is derived again.
             progress: Called with stage, units done, units in all.
 
         Raises:
-            InputError: There are no passages, an id stands for two texts, or the kind is unknown.
+            InputError: There are no passages, two of them have the same id, or the kind is
+                unknown.
         """
         ranking, redactor = store.check_kind(kind), load_redactor(redact)
-        made = None if ranking == "sparse" else as_encoder(encoder)
-        table, manifest = _store_passages(passages, None, ranking, made, redactor)
-        engine = _make_engine(table, ranking, made, None, progress)
-        return cls(engine, manifest, made, reranker=reranker, require=require, redact=redactor)
+        encoder = None if ranking == "sparse" else as_encoder(encoder)
+        table, manifest = _store_passages(passages, None, ranking, encoder, redactor)
+        engine = _make_engine(table, ranking, encoder, None, progress)
+        return cls(engine, manifest, encoder, reranker=reranker, require=require, redact=redactor)
 
     @classmethod
     def build(
@@ -258,12 +259,11 @@ class Index(PassageRetriever):
     ) -> Index:
         """Index passages into a folder, and open it.
 
-        If a build is interrupted, run it again to resume: vectors are stored every 256 passages.
-        If the folder already holds the same index, it is opened.
+        To resume an interrupted build, run it again: vectors are stored every 256 passages.
+        If the folder already holds the same index, it is only opened.
 
         Args:
-            passages: As in `from_passages`. They may come from an iterator over more than fits
-                into memory.
+            passages: As in `from_passages`. An iterator may yield more than fits into memory.
             out: The folder; created if necessary.
             kind: As in `from_passages`.
             encoder: As in `from_passages`.
@@ -271,40 +271,40 @@ class Index(PassageRetriever):
                 to `open` instead.
             require: As in `from_passages`; it is stored in the manifest and applies to everyone
                 who opens the folder.
-            redact: As in `from_passages`. Its name is stored in the manifest; a function has to be
-                given to `open` before the index can be changed.
+            redact: As in `from_passages`. The manifest stores only the name: to change the index
+                later, pass a function to `open` again.
             progress: Called with stage, units done, units in all.
-            milvus: Search there: the address of a Milvus server, or a Milvus Lite file that ends
-                in ".db". The folder keeps what changes need; another machine needs only its
-                `manifest.json` to search.
+            milvus: Search in Milvus: the address of a server, or a Milvus Lite file that ends in
+                ".db". Changes need the folder; to search, another machine needs only its
+                `manifest.json`.
 
         Raises:
-            InputError: As `from_passages`, or the folder holds something else.
-            InUse: Another process builds there.
+            InputError: As in `from_passages`, or the folder holds something else.
+            InUse: Another process writes to the folder.
         """
         folder, ranking, redactor = Path(out), store.check_kind(kind), load_redactor(redact)
-        made = None if ranking == "sparse" else as_encoder(encoder)
+        encoder = None if ranking == "sparse" else as_encoder(encoder)
         options = {"reranker": reranker, "require": sorted(check_names("require", require))}
         with store.writing(folder), on_disk(folder):
             store.check_ours(folder)
             work, target = folder / WORK, segments.new_folder(folder / WORK)
             try:
                 table, manifest = _store_passages(
-                    passages, target, ranking, made, redactor, **options
+                    passages, target, ranking, encoder, redactor, **options
                 )
                 if not store.finished(folder, manifest):
-                    engine = _make_engine(table, ranking, made, target, progress)
+                    engine = _make_engine(table, ranking, encoder, target, progress)
                     if milvus:
-                        sent = _published(engine, manifest, milvus, folder)
-                        manifest = manifest.model_copy(update={"published": sent})
+                        published = _published(engine, manifest, milvus, folder)
+                        manifest = manifest.model_copy(update={"published": published})
                     manifest.put(folder, partial(segments.save, engine))
             except InputError:
                 rmtree(work / "segment")
                 with suppress(OSError):
-                    work.rmdir()  # unless it has vectors
+                    work.rmdir()  # fails if it holds vectors, which the next build reuses
                 raise
             rmtree(work, ignore_errors=True)
-        return cls.open(folder, encoder=made, redact=redactor)
+        return cls.open(folder, encoder=encoder, redact=redactor)
 
     @classmethod
     def open(
@@ -316,22 +316,22 @@ class Index(PassageRetriever):
         require: Collection[str] = (),
         redact: str | Redact | None = None,
     ) -> Index:
-        """Open a stored index; checks all file sizes, and the hashes of small indexes.
+        """Open a stored index; check the sizes of all files, and the hashes of small indexes.
 
         Args:
             path: The folder.
-            encoder: Required only if the index was built with an encoder of your own; any other
-                is loaded by name at the first search that needs it.
-            reranker: Replaces the one it was built with; as in `from_passages`.
-            require: As in `from_passages`, in addition to what the index was built with.
-            redact: The function that the index was built with; without it, an index that was built
-                with one can be searched, but nothing can be added.
+            encoder: Required only if the index was built with a custom encoder; any other is loaded
+                by name at the first search that needs it.
+            reranker: Overrides the reranker of the index; as in `from_passages`.
+            require: As in `from_passages`; added to the fields that the index requires.
+            redact: The redaction function that the index was built with. Without it, such an index
+                can be searched, but nothing can be added.
 
         Raises:
-            InputError: There is no finished index, the encoder did not make these vectors, or it
-                cannot be loaded by name and is not given; or the redaction is another.
+            InputError: There is no finished index; its custom encoder is not given; or `encoder` or
+                `redact` is not the one it was built with.
             UnknownFormat: Another version wrote the index.
-            DamagedFile: A file is missing or has another size.
+            DamagedFile: A file is missing or damaged.
         """
         folder = Path(path)
         index = cls(*_read(folder), encoder, folder, reranker, require, redact)
@@ -344,7 +344,7 @@ class Index(PassageRetriever):
         return [hit.passage for hit in self.search(query, k, where)]
 
     def search(self, query: str, k: int = 5, where: Where | None = None) -> list[Hit]:
-        """Return at most `k` passages with their scores, best first, equal ones in corpus order.
+        """Return at most `k` passages with their scores, best first; ties are in corpus order.
 
         Args:
             query: The search query.
@@ -352,9 +352,9 @@ class Index(PassageRetriever):
             where: Conditions on the metadata of passages, as in `only`.
 
         Raises:
-            InputError: The query is blank, `k` is below 1, a required condition is missing, or
-                `only` rejects the conditions.
-            DamagedFile: The tables have invalid entries.
+            InputError: The query is blank, `k` is below 1, a required condition is missing, or a
+                condition is malformed.
+            DamagedFile: A table of the index has invalid entries.
         """
         if where is not None:
             return self.only(where).search(query, k)
@@ -363,12 +363,12 @@ class Index(PassageRetriever):
         manifest, _, engine = self._state
         if not len(engine):
             return []
-        most = max(k, encoders.RERANKED) if self.reranker else k
-        # Encoders and Milvus may wait for a server; other searches do not wait for them.
+        depth = max(k, encoders.RERANKED) if self.reranker else k
+        # No lock is held: encoders and Milvus may wait for a server.
         encoder = None if manifest.kind == "sparse" else self.encoder
         vector = encoder.encode_query(query) if encoder else np.zeros(0, dtype=np.float32)
         try:
-            scored = Ranking(engine, manifest.kind).rank(query, vector, most)
+            scored = Ranking(engine, manifest.kind).rank(query, vector, depth)
             passages = engine.passages([row for row, _ in scored])
         except IndexError as error:
             found = f"{self.path or 'the index'}: a table has invalid entries ({error})"
@@ -382,22 +382,22 @@ class Index(PassageRetriever):
         """Return a view of the same passages with another kind of ranking, in memory.
 
         Raises:
-            InputError: The kind is unknown, or the index was built without its parts.
+            InputError: The kind is unknown, or the index was built without the parts it needs.
         """
-        changed = self.manifest.model_copy(update={"kind": store.check_kind(kind)})
-        return self._like(self._state.engine, changed)
+        manifest = self.manifest.model_copy(update={"kind": store.check_kind(kind)})
+        return self._like(self._state.engine, manifest)
 
     def only(self, where: Where) -> Index:
         """Return a view of the passages that meet conditions on their metadata (`Where`).
 
-        The view behaves like an index that holds nothing else: other passages, with their words,
-        names and links, do not count. It keeps its conditions in every thread, task and generator.
-        A view of a view meets the conditions of both. A view follows the changes of its index, and
+        The view behaves like an index of these passages alone: the words, names and links of others
+        do not influence its results. Its conditions apply in every thread, task and generator. A
+        view of a view applies the conditions of both. A view reflects changes of its index, and
         cannot be changed itself.
 
         Raises:
-            InputError: A condition is malformed, or there is none; or the passages are searched
-                in Milvus, which supports no conditions.
+            InputError: A condition is malformed, there is none, or the index is searched in Milvus,
+                which does not support conditions.
         """
         view = _View(self.whole, (*self._scope, as_json(where)))
         if isinstance(self._state.searched, MilvusEngine):
@@ -406,7 +406,7 @@ class Index(PassageRetriever):
 
     @property
     def scope(self) -> tuple[Where, ...]:
-        """The conditions that all its passages meet; none unless it is a view."""
+        """The access scope: the conditions of a view; empty for a whole index."""
         return tuple(map(json.loads, self._scope))
 
     @property
@@ -416,14 +416,15 @@ class Index(PassageRetriever):
         return engine.ids if isinstance(engine, LocalEngine) else frozenset(p.id for p in self)
 
     def without_passages(self, ids: Collection[str] | None = None) -> Index:
-        """Return an index in memory like this one without some passages; by default without all."""
+        """Return a copy in memory without passages with these ids; by default without any."""
         engine, manifest = self.engine, self.manifest
-        gone: Sequence[int] = range(engine.size)
+        deleted: Sequence[int] = range(engine.size)
         if ids is not None:
-            gone = [*engine.dead, *(row for id in ids if (row := engine.row(id)) is not None)]
-        kept = LocalEngine(engine.segments, gone)
-        update = {"passages": len(kept), "published": None}
-        return self._like(kept, manifest.model_copy(update=update))
+            rows = map(engine.row, ids)
+            deleted = [*engine.dead, *(row for row in rows if row is not None)]
+        engine = LocalEngine(engine.segments, deleted)
+        update = {"passages": len(engine), "published": None}
+        return self._like(engine, manifest.model_copy(update=update))
 
     def _like(self, engine: Engine, manifest: Manifest) -> Index:
         """Return an index in memory with the settings of this one."""
@@ -434,7 +435,7 @@ class Index(PassageRetriever):
         """Return the passage with an id.
 
         Raises:
-            InputError: There is none, or a required condition is missing.
+            InputError: There is no such passage, or a required condition is missing.
         """
         self.check_scope()
         return self._state.engine.passages([self._row(id)])[0]
@@ -445,8 +446,8 @@ class Index(PassageRetriever):
         """Return the number of documents, and some of them in corpus order.
 
         Args:
-            first: How many to skip.
-            most: How many to return at most; by default all.
+            first: The number of documents to skip.
+            most: The maximum number to return; by default all.
 
         Raises:
             InputError: A required condition is missing.
@@ -469,42 +470,43 @@ class Index(PassageRetriever):
         return None if place < 0 else _documents(engine, place, place + 1)[0]
 
     def add(self, passages: Iterable[Any], *, progress: Progress = silent) -> int:
-        """Add passages; return how many were new (identical ones are not).
+        """Add passages that the index does not have; return their number.
 
         Raises:
-            InputError: The index has an id with another text; delete it first, or use `upsert`.
+            InputError: The index has another passage with one of the ids; use `upsert` to replace
+                it.
             InUse: Another writer is changing the folder, or has changed it.
         """
         with self._writing():
-            new = list(distinct(redacted(passages, self.redactor), self._known))
+            new = list(distinct(redacted(passages, self.redactor), self._find))
             self._replace(frozenset(), new, progress)
         return len(new)
 
     def delete(self, ids: Iterable[str], *, progress: Progress = silent) -> int:
-        """Delete passages by id; return how many.
+        """Delete passages by id; return their number.
 
         Raises:
-            InputError: There is no passage with one of the ids, or none would be left; nothing
+            InputError: The index has no passage with one of the ids, or would become empty; nothing
                 is deleted.
             InUse: Another writer is changing the folder, or has changed it.
         """
         with self._writing():
-            gone = frozenset(check_names("ids", ids))
-            self._replace(gone, [], progress)
-        return len(gone)
+            deleted = frozenset(check_names("ids", ids))
+            self._replace(deleted, [], progress)
+        return len(deleted)
 
     def upsert(
         self, passages: Iterable[Any], *, delete: Iterable[str] = (), progress: Progress = silent
     ) -> Changes:
-        """Add passages, replacing those with the same ids; all in one change.
+        """Add passages, or replace those with the same ids; all in one change.
 
         Args:
             passages: As in `from_passages`.
-            delete: Ids of passages to delete, unless they are among the new ones.
+            delete: Ids of passages to delete, except those of `passages`.
             progress: Called with stage, units done, units in all.
 
         Raises:
-            InputError: An id stands for two texts among them, or there is no passage to delete.
+            InputError: Two new passages have the same id, or a passage to delete does not exist.
             InUse: Another writer is changing the folder, or has changed it.
         """
         with self._writing():
@@ -514,38 +516,38 @@ class Index(PassageRetriever):
     def sync(self, passages: Iterable[Any], *, progress: Progress = silent) -> Changes:
         """Make the index hold exactly these passages; all in one change.
 
-        Texts that the index has are not encoded again, even under another id.
+        Texts that the index already has are not encoded again, even if their ids change.
 
         Raises:
-            InputError: There are no passages, or an id stands for two texts.
+            InputError: There are no passages, or two of them have the same id.
             InUse: Another writer is changing the folder, or has changed it.
         """
         with self._writing():
             wanted = list(distinct(redacted(passages, self.redactor)))
-            kept = {passage.id for passage in wanted}
-            gone = frozenset(passage.id for passage in self if passage.id not in kept)
-            return self._put(wanted, gone, progress)
+            ids = {passage.id for passage in wanted}
+            deleted = frozenset(passage.id for passage in self if passage.id not in ids)
+            return self._put(wanted, deleted, progress)
 
     def refresh(self) -> None:
-        """Read the folder again if another process has changed the index in it.
+        """Reload the folder if another process has changed the index in it.
 
         Raises:
             DamagedFile: A file is missing or has another size.
         """
         if self.path is None:
             return
-        now, was = store.read_manifest(self.path), self.manifest
-        is_same_kind = (now.kind, now.encoder) == (was.kind, was.encoder)
-        if is_same_kind and (now.generation, now.source) != (was.generation, was.source):
-            with self._changing:
+        new, old = store.read_manifest(self.path), self.manifest
+        is_same_kind = (new.kind, new.encoder) == (old.kind, old.encoder)
+        if is_same_kind and (new.generation, new.source) != (old.generation, old.source):
+            with self._write_lock:
                 self._current = _state_of(*_read(self.path))
 
     def verify(self) -> None:
-        """Compare the whole stored index with the hashes in its manifest.
+        """Check all stored files against the hashes in the manifest.
 
         Raises:
-            DamagedFile: A file differs.
-            InputError: The encoder with its name did not make these vectors.
+            DamagedFile: A file was changed.
+            InputError: The encoder is not the one that the index was built with.
         """
         if self.path is not None:
             store.read_manifest(self.path).check(self.path, hashes=True)
@@ -553,15 +555,16 @@ class Index(PassageRetriever):
 
     @cached_property
     def encoder(self) -> Encoder | None:
-        """The encoder of the vectors: as given, or loaded by name when first needed.
+        """The encoder of the vectors: the one passed in, or loaded by name when first needed.
 
         Raises:
-            InputError: It did not make the vectors of the index.
+            InputError: The index was built with another encoder.
         """
         stored = self.manifest.encoder
         if stored is None:
             return None
-        encoder = as_encoder(stored.name if self._given is None else self._given)
+        passed = self._passed_encoder
+        encoder = as_encoder(stored.name if passed is None else passed)
         if encoder.fingerprint != stored.fingerprint:
             raise InputError(
                 f"encoder {encoder.name!r} has fingerprint {encoder.fingerprint[:12]}",
@@ -573,16 +576,17 @@ class Index(PassageRetriever):
 
     @cached_property
     def redactor(self) -> Redactor | None:
-        """The redaction that documents go through before they are indexed; None if there is none.
+        """The redaction of the documents of the index; None if there is none.
 
         Raises:
-            InputError: It is a function that was not given to `open`, or another one was.
+            InputError: The index was built with a function that was not passed to `open`, or with
+                another redaction.
         """
         return check_redactor(self.manifest.redact, self._redact)
 
     @property
     def whole(self) -> Index:
-        """The index itself; of a view, the index that `only` was called on."""
+        """This index; for a view, the index that `only` was called on."""
         return self
 
     @property
@@ -592,28 +596,28 @@ class Index(PassageRetriever):
 
     @property
     def engine(self) -> LocalEngine:
-        """The current storage of the folder; each change makes another one.
+        """The current local engine, which each change replaces.
 
         Raises:
-            InputError: There is only a manifest, and the passages are in Milvus.
+            InputError: The folder holds only a manifest, and the passages are in Milvus.
         """
         engine = self._state.engine
         if isinstance(engine, MilvusEngine):
             raise InputError(
                 f"{self.path} holds only a manifest",
                 expected="the folder in which the index was built",
-                remedy="change the index there: the collection in Milvus follows",
+                remedy="change the index there: this also changes the collection in Milvus",
             )
         return engine
 
     @property
     def kind(self) -> Kind:
-        """How the index ranks."""
+        """The kind of ranking."""
         return self.manifest.kind
 
     @property
     def description(self) -> str:
-        """The index in one line."""
+        """A description of the index in one line."""
         encoder = self.manifest.encoder
         named = f", {encoder.name}" if encoder else ""
         reranker = self.reranker
@@ -629,18 +633,18 @@ class Index(PassageRetriever):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the ids, titles and texts of the passages, independent of their order."""
+        """The SHA-256 of the ids, titles and texts of the passages, independent of their order."""
         return hashlib.sha256(b"".join(sorted(self.digests.values()))).hexdigest()
 
     @property
     def digests(self) -> Mapping[str, bytes]:
-        """SHA-256 of id, title and text of each passage, by id; cached, a change adds its own."""
+        """The SHA-256 of id, title and text of each passage, by id; cached, changes update it."""
         if self._digests is None or self._digests[0] is not self._state:
             self._digests = self._state, {passage.id: _digest(passage) for passage in self}
         return self._digests[1]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a stored index as its folder, one in memory with its contents."""
+        """Pickle a stored index as its path, an index in memory with its contents."""
         stored = self.manifest.encoder
         options: dict[str, Any] = {
             "encoder": None if stored is None or stored.loadable else self.encoder,
@@ -651,7 +655,7 @@ class Index(PassageRetriever):
         return partial(Index, **options), (self._state.engine, self._state.manifest)
 
     def _repr_html_(self) -> str:
-        """Description and first passages, for notebooks."""
+        """Show the description and the first passages in a notebook."""
         rows = ((p.id, p.title, p.text) for p in islice(self, 0 if self._unscoped else 5))
         shown = notebook.table(("id", "title", "text"), rows)
         return notebook.line(f"{self.path or 'in memory'}: {self.description}") + shown
@@ -675,7 +679,7 @@ class Index(PassageRetriever):
         return f"Index({self.description})"
 
     def _check_encoder(self) -> None:
-        """Check a function's vectors by encoding a passage again; its name proves little."""
+        """Encode a passage again to check a function, whose fingerprint is only its name."""
         engine = self._state.engine
         if isinstance(self.encoder, encoders.FunctionEncoder):
             row = engine.rows()[:1]
@@ -685,18 +689,18 @@ class Index(PassageRetriever):
                     f"encoder {self.encoder.name!r} returns another vector for {text[:40]!r} than "
                     "the index has",
                     expected="the function that made the vectors",
-                    remedy="open the index with that one, or build it again with this one",
+                    remedy="open the index with that function, or build it again with this one",
                 )
 
-    def _known(self, id: str) -> Passage | None:
+    def _find(self, id: str) -> Passage | None:
         row = self._state.engine.row(id)
         return None if row is None else self._state.engine.passages([row])[0]
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Lock the index and its folder for writing."""
-        _ = self.engine  # raises if there is none to change
-        with self._changing, store.writing(self.path) if self.path else nullcontext():
+        _ = self.engine  # raises if there is only a manifest
+        with self._write_lock, store.writing(self.path) if self.path else nullcontext():
             if self.path:
                 store.check_unchanged(self.path, self.manifest)
             yield
@@ -707,15 +711,15 @@ class Index(PassageRetriever):
             raise InputError(
                 f"the index has no passage with id {id!r}",
                 expected="the id of an indexed passage",
-                remedy="look up ids with search",
+                remedy="look up the id with search",
             )
         return row
 
     def _put(
         self, passages: Sequence[Passage], removed: frozenset[str], progress: Progress
     ) -> Changes:
-        """Replace the passages with the same ids, and remove others."""
-        old = {p.id: self._known(p.id) for p in passages}
+        """Add passages, or replace those with the same ids, and remove others."""
+        old = {p.id: self._find(p.id) for p in passages}
         new = [p for p in passages if old[p.id] != p]
         added = tuple(p.id for p in new if old[p.id] is None)
         changed = tuple(p.id for p in new if old[p.id] is not None)
@@ -723,12 +727,12 @@ class Index(PassageRetriever):
         self._replace(removed.union(changed), new, progress)
         return Changes(added, changed, tuple(sorted(removed)), unchanged)
 
-    def _replace(self, gone: frozenset[str], new: Sequence[Passage], progress: Progress) -> None:
-        """Delete and add in one change."""
-        if not gone and not new:
+    def _replace(self, deleted: frozenset[str], new: Sequence[Passage], progress: Progress) -> None:
+        """Delete passages by id and add others, in one change."""
+        if not deleted and not new:
             return
         before, manifest = self.engine, self.manifest
-        rows = sorted(self._row(id) for id in gone)
+        rows = sorted(map(self._row, deleted))
         if len(before) + len(new) == len(rows):
             raise _empty_corpus()
         vectors = self._vectors(new, rows, progress)
@@ -737,44 +741,44 @@ class Index(PassageRetriever):
         with on_disk(work or Path()):
             engine = segments.changed(before, new, vectors, rows, work)
         update = {"passages": len(engine), "generation": manifest.generation + 1}
-        published, manifest = manifest.published, manifest.model_copy(update=update)
+        old, manifest = manifest.published, manifest.model_copy(update=update)
         if self.path is not None:
-            if published:
-                sent = refresh(before, engine, rows, published) or _published(
-                    engine, manifest, published.uri, self.path
-                )
-                manifest = manifest.model_copy(update={"published": sent})
+            if old:
+                published = refresh(before, engine, rows, old)
+                published = published or _published(engine, manifest, old.uri, self.path)
+                manifest = manifest.model_copy(update={"published": published})
             manifest = manifest.put(self.path, partial(segments.save, engine))
             rmtree(self.path / WORK, ignore_errors=True)
             engine = segments.load(self.path, manifest)
-            if published and published.collection != sent.collection:
-                withdraw(published)
+            if old and old.collection != published.collection:
+                withdraw(old)
         digests, state = self._digests, self._current
         self._current = _state_of(engine, manifest)
         if digests is not None and digests[0] is state:
-            stayed = {id: digest for id, digest in digests[1].items() if id not in gone}
-            self._digests = self._current, stayed | {each.id: _digest(each) for each in new}
+            kept = {id: digest for id, digest in digests[1].items() if id not in deleted}
+            self._digests = self._current, kept | {each.id: _digest(each) for each in new}
         progress("linking", len(new), len(new))
 
     def _vectors(
-        self, new: Sequence[Passage], gone: Sequence[int], progress: Progress
+        self, new: Sequence[Passage], deleted: Sequence[int], progress: Progress
     ) -> NDArray[np.float32] | None:
-        """Return the vectors of new passages; the text of a row that goes is not encoded again."""
+        """Return the vectors of new passages; reuse those of deleted rows with the same text."""
         if not self.engine.holds("vectors") or not (encoder := self.encoder):
             return None
-        old = map(dense_text, self.engine.passages(gone))
-        known = dict(zip(old, self.engine.vectors(np.array(gone, dtype=np.int64)), strict=True))
-        texts = [dense_text(passage) for passage in new]
-        fresh = [text for text in dict.fromkeys(texts) if text not in known]
-        encoded = encoders.encode_texts(fresh, len(fresh), encoder, progress=progress)
-        known |= zip(fresh, chain.from_iterable(encoded), strict=True)
-        return np.array([known[text] for text in texts], dtype=np.float32)
+        old = map(dense_text, self.engine.passages(deleted))
+        vectors = self.engine.vectors(np.array(deleted, dtype=np.int64))
+        vector_of = dict(zip(old, vectors, strict=True))
+        texts = list(map(dense_text, new))
+        missing = [text for text in dict.fromkeys(texts) if text not in vector_of]
+        encoded = encoders.encode_texts(missing, len(missing), encoder, progress=progress)
+        vector_of |= zip(missing, chain.from_iterable(encoded), strict=True)
+        return np.array([vector_of[text] for text in texts], dtype=np.float32)
 
 
 class _View(Index):
-    """The passages of an index that meet conditions; see `Index.only`.
+    """The passages of an index that meet conditions (`Index.only`).
 
-    All methods of an index read its state; the state of a view has only these passages.
+    It overrides `_state`, which all methods of an index read.
     """
 
     def __init__(self, whole: Index, scope: Collection[str]) -> None:
@@ -794,7 +798,7 @@ class _View(Index):
 
     @cached_property
     def encoder(self) -> Encoder | None:
-        """As for the whole index."""
+        """The encoder of the whole index."""
         return self._whole.encoder
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -814,5 +818,5 @@ class _View(Index):
         raise InputError(
             "a view of an index cannot be changed",
             expected="the whole index",
-            remedy="change the index that only(…) was called on: the view follows",
+            remedy="change the index that only(…) was called on: the view reflects the change",
         )

@@ -1,4 +1,4 @@
-"""The folder of an index: its manifest, its passages, its lock, atomic changes."""
+"""The folder of an index: manifest, passage table, write lock."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache
 from itertools import chain
+from operator import attrgetter
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +29,7 @@ WORK = ".building"
 
 
 class StoredEncoder(BaseModel):
-    """The encoder that made the vectors; `loadable` if `load_encoder(name)` finds it."""
+    """The encoder of the vectors of an index; `loadable` if `load_encoder(name)` returns it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -39,7 +40,7 @@ class StoredEncoder(BaseModel):
 
     @classmethod
     def of(cls, encoder: Encoder) -> StoredEncoder:
-        """Return the entry of an encoder."""
+        """Describe an encoder for the manifest."""
         return cls(
             name=encoder.name,
             fingerprint=encoder.fingerprint,
@@ -49,14 +50,14 @@ class StoredEncoder(BaseModel):
 
 
 class Published(BaseModel):
-    """The Milvus collection in which the passages of an index are searched.
+    """The Milvus collection in which an index is searched.
 
     Attributes:
-        uri: Address of the server ("http://milvus:19530"), or a file ending in ".db".
+        uri: The address of the server ("http://milvus:19530"), or a file that ends in ".db".
         collection: The name of the collection.
-        parts: The parts it has: "words", "vectors", "aliases", "mentions".
+        parts: The parts of the index that it holds: "words", "vectors", "aliases", "mentions".
         size: The number after the last row.
-        length: The mean number of words of a passage.
+        length: The mean number of words per passage.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -69,17 +70,17 @@ class Published(BaseModel):
 
 
 class Manifest(Generation):
-    """What an index folder holds.
+    """The manifest of an index folder.
 
     Attributes:
-        kind: How the index ranks.
+        kind: The kind of ranking.
         encoder: The encoder of the vectors; None for a sparse index.
         passages: The number of passages.
-        source: The hash of the passages it was built from.
-        published: Where it is searched, if not in the folder.
-        reranker: The name of a cross-encoder that reranks results.
+        source: The hash of the passages that the index was built from.
+        published: The Milvus collection in which it is searched; None for the folder itself.
+        reranker: The name of the cross-encoder that reranks results.
         require: Metadata fields that every search must filter on.
-        redact: The name of the redaction that documents go through before they are indexed.
+        redact: The name of the redaction of its documents.
     """
 
     format: Literal[3] = 3
@@ -97,8 +98,8 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of an index folder.
 
     Raises:
-        InputError: There is none, or the build is unfinished.
-        UnknownFormat: It was written by another version, or is not a manifest.
+        InputError: There is no manifest, or the build is unfinished.
+        UnknownFormat: The manifest was written by another version, or is no manifest.
     """
     if not (folder / MANIFEST).is_file():
         raise not_built(folder, WORK, "Index.build or `ga-dspy index build`")
@@ -108,30 +109,31 @@ def read_manifest(folder: Path) -> Manifest:
 # --- Passages
 
 _BATCH = 8192
-COLUMNS = ("id", "title", "text", "metadata")
+_TEXT_COLUMNS = ("id", "title", "text")
+COLUMNS = (*_TEXT_COLUMNS, "metadata")
 PASSAGES = "passages.arrow"
 
 
 class PassageTable:
-    """Passages by place, in an Arrow table that is mapped into memory.
+    """Passages by position in a memory-mapped Arrow table.
 
-    Arrow trusts the offsets in a file, so what is read is validated first.
+    Arrow trusts the offsets in a file, so they are validated before texts are read.
     """
 
     def __init__(self, table: Any) -> None:
         self._table = table
-        self._known = lru_cache(maxsize=256)(self._passage)
-        self._field = cache(self._field_of)
+        self._cached = lru_cache(maxsize=256)(self._passage)
+        self._field = cache(self._encode_field)
 
     @classmethod
     def of(cls, passages: Iterable[Passage], path: Path | None = None) -> PassageTable:
-        """Write passages to a table, in their order: in memory, or in a file that is mapped."""
+        """Write passages in order to a table in memory, or to a file and map it."""
         pyarrow = require("pyarrow", "search")
         sink = pyarrow.OSFile(str(path), "wb") if path else pyarrow.BufferOutputStream()
         with pyarrow.ipc.new_file(sink, _schema()) as writer:
             for batch in batched(passages, _BATCH):
-                columns = {name: [getattr(p, name) for p in batch] for name in COLUMNS[:3]}
-                columns["metadata"] = [metadata_json(passage) for passage in batch]
+                columns = {name: map(attrgetter(name), batch) for name in _TEXT_COLUMNS}
+                columns["metadata"] = map(metadata_json, batch)
                 writer.write_batch(pyarrow.record_batch(columns, _schema()))
         if path:
             sink.close()
@@ -143,7 +145,7 @@ class PassageTable:
         """Map a saved table into memory.
 
         Raises:
-            ValueError: It has other columns.
+            ValueError: The table has other columns.
         """
         pyarrow = require("pyarrow", "search")
         table = pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).read_all()
@@ -155,13 +157,13 @@ class PassageTable:
         return int(self._table.num_rows)
 
     def __getitem__(self, place: int) -> Passage:
-        """Return the passage at a place.
+        """Return the passage at a position.
 
         Raises:
-            IndexError: There is none.
-            DamagedFile: It has invalid offsets.
+            IndexError: There is no such position.
+            DamagedFile: The file has invalid offsets.
         """
-        return self._known(place)
+        return self._cached(place)
 
     def _passage(self, place: int) -> Passage:
         for passage in self.between(place, place + 1):
@@ -175,21 +177,21 @@ class PassageTable:
         return self.between(0, len(self))
 
     def between(self, first: int, end: int) -> Iterator[Passage]:
-        """Yield the passages from one place to another (exclusive)."""
+        """Yield the passages at positions `first` to `end` (exclusive)."""
         for batch in self._table.slice(first, end - first).to_batches(max_chunksize=_BATCH):
             yield from map(passage_of, _validated(batch).to_pylist())
 
     def matching(self, pattern: str) -> NDArray[np.int64]:
-        """Return the places whose text matches an RE2 regular expression, ignoring case."""
+        """Return the positions of texts that match an RE2 regular expression, ignoring case."""
         compute = require("pyarrow.compute", "search")
         texts = _validated(self._table["text"])
-        found = compute.match_substring_regex(texts, pattern, ignore_case=True)
-        return np.flatnonzero(found.to_numpy())
+        matches = compute.match_substring_regex(texts, pattern, ignore_case=True)
+        return np.flatnonzero(matches.to_numpy())
 
     @cached_property
     def fields(self) -> frozenset[str]:
-        """The names in the metadata of all passages."""
-        return frozenset(chain.from_iterable(map(_decoded, self._coded.dictionary.to_pylist())))
+        """The metadata fields of all passages."""
+        return frozenset(chain.from_iterable(map(_parsed, self._metadata.dictionary.to_pylist())))
 
     def field(self, name: str) -> Field:
         """Return a metadata field; cached."""
@@ -197,17 +199,17 @@ class PassageTable:
             return self._field(name)
         return Field([()], np.zeros(len(self), dtype=np.int32))
 
-    def _field_of(self, name: str) -> Field:
-        places: dict[str, int] = {}
-        values, place_of = list[tuple[Any, ...]](), list[int]()
-        for metadata in map(_decoded, self._coded.dictionary.to_pylist()):
+    def _encode_field(self, name: str) -> Field:
+        values: dict[str, tuple[Any, ...]] = {}
+        keys = []
+        for metadata in map(_parsed, self._metadata.dictionary.to_pylist()):
             value = metadata.get(name, [])
             value = tuple(value) if isinstance(value, list) else (value,)
-            place = places.setdefault(repr(value), len(places))  # 1 is not True
-            if place == len(values):
-                values.append(value)
-            place_of.append(place)
-        return Field(values, np.array(place_of, dtype=np.int32)[self._coded.indices.to_numpy()])
+            keys.append(repr(value))  # unlike the values, repr distinguishes 1 and True
+            values.setdefault(keys[-1], value)
+        place_of = {key: place for place, key in enumerate(values)}
+        places = np.array([place_of[key] for key in keys], dtype=np.int32)
+        return Field(list(values.values()), places[self._metadata.indices.to_numpy()])
 
     @property
     def ids(self) -> Any:
@@ -215,7 +217,7 @@ class PassageTable:
         return _validated(self._table["id"])
 
     @property
-    def _coded(self) -> Any:
+    def _metadata(self) -> Any:
         """The metadata column, dictionary-encoded."""
         return _validated(self._table["metadata"]).combine_chunks().dictionary_encode()
 
@@ -227,10 +229,10 @@ def _schema() -> Any:
 
 
 def _validated(texts: Any) -> Any:
-    """Return a batch or a column of texts, with valid offsets.
+    """Validate the offsets of a batch or a column of texts, and return it.
 
     Raises:
-        DamagedFile: They are not.
+        DamagedFile: An offset is invalid.
     """
     try:
         texts.validate(full=True)
@@ -239,32 +241,32 @@ def _validated(texts: Any) -> Any:
     return texts
 
 
-def _decoded(metadata: str | None) -> dict[str, Any]:
+def _parsed(metadata: str | None) -> dict[str, Any]:
     return json.loads(metadata) if metadata else {}
 
 
 def metadata_json(passage: Passage) -> str:
-    """Return the metadata as JSON with sorted keys; empty for none."""
+    """Return the metadata as JSON with sorted keys; "" if there is none."""
     metadata = passage.metadata
     return json.dumps(metadata, ensure_ascii=False, sort_keys=True) if metadata else ""
 
 
 def passage_of(row: Mapping[str, str]) -> Passage:
-    """Return the passage of a stored row, which has its metadata as JSON."""
-    return Passage.model_validate({**row, "metadata": _decoded(row["metadata"])})
+    """Return the passage of a stored row, whose metadata is JSON."""
+    return Passage.model_validate({**row, "metadata": _parsed(row["metadata"])})
 
 
 def distinct(
     passages: Iterable[Passage], known: Callable[[str], Passage | None] = lambda id: None
 ) -> Iterator[Passage]:
-    """Yield the passages that are not known, identical ones once, in order.
+    """Yield the new passages in order, without duplicates.
 
     Args:
-        passages: The passages; they may be more than fit into memory.
-        known: Returns the passage that already has an id.
+        passages: The passages; they need not fit into memory.
+        known: Returns the passage that the index has under an id; by default, none is known.
 
     Raises:
-        InputError: An id stands for two texts, or a passage has neither title nor text.
+        InputError: Two different passages have the same id, or one has neither title nor text.
     """
     digests: dict[int, int] = {}
     recent: dict[str, Passage] = {}
@@ -277,35 +279,35 @@ def distinct(
             )
         key = hash(passage.id)
         digest = hash((passage.title, passage.text, metadata_json(passage)))
-        before = recent.get(passage.id) or known(passage.id)
-        if before is None and key not in digests:
+        earlier = recent.get(passage.id) or known(passage.id)
+        if earlier is None and key not in digests:
             digests[key] = digest
             if len(recent) == _BATCH:
                 recent.clear()
             recent[passage.id] = passage
             yield passage
-        elif passage != before if before else digest != digests[key]:
-            shown = _difference(before, passage) if before else f"{passage.content[:50]!r} last"
+        elif passage != earlier if earlier else digest != digests[key]:
+            shown = _difference(earlier, passage) if earlier else f"{passage.content[:50]!r} last"
             raise InputError(
-                f"passage id {passage.id!r} stands for two texts ({shown})",
-                expected="one text an id",
+                f"two passages have the id {passage.id!r} ({shown})",
+                expected="one text per id",
                 remedy="give each passage its own id, or delete the old passage before adding the "
                 "new one",
             )
 
 
-def _difference(one: Passage, other: Passage) -> str:
-    """Return where two passages first differ, with a few words before it."""
-    contents = [f"{passage.content} {metadata_json(passage)}" for passage in (one, other)]
+def _difference(passage: Passage, other: Passage) -> str:
+    """Quote both passages around the first character that differs."""
+    contents = [f"{each.content} {metadata_json(each)}" for each in (passage, other)]
     same = len(commonprefix(contents))
     start = max(same - 25, 0)
     ellipsis = "…" if start else ""
-    parts = (f"{ellipsis}{content[start : same + 25]}".rstrip() for content in contents)
-    return " and ".join(map(repr, parts))
+    quotes = (f"{ellipsis}{content[start : same + 25]}".rstrip() for content in contents)
+    return " and ".join(map(repr, quotes))
 
 
 def check_kind(kind: str) -> Kind:
-    """Return the kind, or raise `InputError`."""
+    """Return the kind, or raise `InputError` if it is unknown."""
     if kind not in KINDS:
         raise InputError(
             f"the kind of index is {kind!r}", expected=f"one of {KINDS}", remedy="use 'linked'"
@@ -314,9 +316,6 @@ def check_kind(kind: str) -> Kind:
 
 
 # --- The folder
-#
-# A change writes the new contents beside the old ones, then replaces the manifest, then removes the
-# old contents. A process killed at any point leaves an index that opens, old or new.
 
 _LOCK = ".lock"
 
@@ -327,7 +326,7 @@ def writing(folder: Path) -> Iterator[None]:
 
     Raises:
         InUse: Another process writes to it.
-        RunAborted: The disk is full or not writable.
+        RunAborted: The disk is full or read-only.
     """
     from filelock import FileLock, Timeout
 
@@ -338,15 +337,15 @@ def writing(folder: Path) -> Iterator[None]:
         except Timeout as error:
             raise InUse(
                 f"{folder} is being written by another process",
-                expected="to be the only writer",
-                remedy="wait until it is done, then try again",
+                expected="a single writer",
+                remedy="wait until it finishes, then try again",
             ) from error
     with lock:
         yield
 
 
 def not_empty(folder: Path, found: str) -> InputError:
-    """Return the error if the folder for something new already holds something else."""
+    """Return the error for a target folder that already holds something else."""
     return InputError(
         f"{folder} already holds {found}",
         expected="an empty folder, an unfinished build or the same index",
@@ -356,7 +355,7 @@ def not_empty(folder: Path, found: str) -> InputError:
 
 
 def check_ours(folder: Path) -> None:
-    """Raise `InputError` if a folder without an index holds unrelated files."""
+    """Raise `InputError` if a folder without a manifest holds files that no build wrote."""
     if (folder / MANIFEST).is_file():
         return
     ours = (_LOCK, WORK, f".{MANIFEST}.partial", f"{MANIFEST}.new")
@@ -366,34 +365,34 @@ def check_ours(folder: Path) -> None:
 
 
 def finished(folder: Path, wanted: Manifest) -> bool:
-    """Return whether the folder already holds what a build would make.
+    """Return whether the folder already holds the intact result of a build.
 
     Raises:
-        InputError: It holds another index.
+        InputError: The folder holds another index.
     """
     if not (folder / MANIFEST).is_file():
         return False
-    found = read_manifest(folder)
-    same = "kind encoder reranker require redact source generation".split()
-    if all(getattr(found, name) == getattr(wanted, name) for name in same):
-        return found.is_intact(folder)
-    raise not_empty(folder, f"another index ({found.passages} passages, {found.kind})")
+    stored = read_manifest(folder)
+    settings = attrgetter(*"kind encoder reranker require redact source generation".split())
+    if settings(stored) == settings(wanted):
+        return stored.is_intact(folder)
+    raise not_empty(folder, f"another index ({stored.passages} passages, {stored.kind})")
 
 
 def check_unchanged(folder: Path, opened: Manifest) -> None:
     """Raise `InUse` if another writer has changed the index since it was opened."""
-    found = read_manifest(folder)
-    if (found.generation, found.source) != (opened.generation, opened.source):
+    current = read_manifest(folder)
+    if (current.generation, current.source) != (opened.generation, opened.source):
         raise InUse(
-            f"{folder} is at change {found.generation}, it was opened at change "
-            f"{opened.generation}",
-            expected="no other writer in between",
+            f"{folder} was opened at change {opened.generation}, and is now at change "
+            f"{current.generation}",
+            expected="no other writer since it was opened",
             remedy="open it again",
         )
 
 
 def hashing(passages: Iterable[Passage], digest: Any) -> Iterator[Passage]:
-    """Pass the passages on, and add ids, titles, texts and metadata to a digest."""
+    """Yield the passages, and add their ids, titles, texts and metadata to a digest."""
     for passage in passages:
         metadata = [metadata_json(passage)] if passage.metadata else []
         for field in (passage.id, passage.title, passage.text, *metadata):
