@@ -28,7 +28,8 @@ def replace_invalid(text: str) -> str:
     """
     if text.isascii() and "\0" not in text:
         return text
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
+    valid = text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
+    return text if valid == text else valid
 
 
 class Metadata(dict[str, Value]):

@@ -230,9 +230,9 @@ OTHERS = {  # what is no plain file, or stands in a folder that is left out
     "docs/.gitignore": "left out (hidden)",
     "docs/build/": "left out (named in .gitignore)",
     "index/": "left out (a stored index)",
-    "link": "unread (a link to nothing)",
+    "link": "unread (a broken link)",
     "loop/": "left out (a link to a folder)",
-    "node_modules/": "left out (packages of others)",
+    "node_modules/": "left out (third-party packages)",
     "pipe.txt": "unread (not a regular file)",
     "venv/": "left out (a virtual environment)",
 }

@@ -47,7 +47,7 @@ def test_no_link_in_a_folder_is_followed(docs: Path) -> None:
     found = lines(docs)
     assert found.pop("a.txt") == "read (1 passage)"
     assert found.pop("inside.txt") == "left out (a link to a file of the folder)"
-    assert found.pop("loop.txt") == "unread (a link to nothing)"
+    assert found.pop("loop.txt") == "unread (a broken link)"
     assert found.pop(".hidden.txt") == "left out (hidden)"
     assert set(found.values()) == {out} and len(found) == 5
 
@@ -63,7 +63,7 @@ def test_a_link_that_is_named_stays_in_its_folder(docs: Path, name: str) -> None
     (docs / "link.txt").symlink_to(outside / "secret.txt")
     (docs / "folder").symlink_to(outside)
     for paths in (docs / name, sorted(docs.glob("*"))):
-        with pytest.raises(InputError, match="leads out of the folder it lies in"):
+        with pytest.raises(InputError, match="leads out of the folder that contains it"):
             read_files(paths)
     (docs / "b.txt").symlink_to("a.txt")
     (docs.parent / "current").symlink_to("docs")

@@ -111,8 +111,8 @@ def test_dirty_rows_are_counted_and_the_others_survive(
     assert [p.title for p in passages] == ["Nile", "Aswan", "Oslo", ""]
     (said,) = (record.getMessage() for record in caplog.records)
     assert said == (
-        "1 of 1 files were not read completely: dirty.json: in part (4 passages; no paragraphs: row 3; "
-        "no paragraph: row 4, row 4; no text: row 4, row 5; "
+        "1 of 1 files were not read completely: dirty.json: in part (4 passages; "
+        "no paragraphs: row 3; no paragraph: row 4, row 4; no text: row 4, row 5; "
         "not an object: row 6)"
     )
 

@@ -111,7 +111,7 @@ def test_a_file_that_was_named_itself_and_is_slow_is_an_error_with_its_name(
 ) -> None:
     limit(monkeypatch, 1.0)
     (tmp_path / "links.md").write_bytes(SLOW["links.md"]())
-    with pytest.raises(InputError, match=r"links\.md does not read as md \(not read within 1 s\)"):
+    with pytest.raises(InputError, match=r"links\.md cannot be read as md \(not read within 1 s\)"):
         read_files(tmp_path / "links.md")
 
 
