@@ -1,9 +1,9 @@
 """An inverted index of texts, in arrays that may be larger than memory.
 
-A key is a 64-bit hash of a word or a name, so that tables are sorted numbers, without a Python
-object per passage. The keys of each row are stored by row (`of`, `held`) and inverted, by key
+A key is a 64-bit hash of a word or a name, so tables are arrays of sorted numbers, without Python
+objects per passage. The keys of each row are stored by row (`of`, `held`) and inverted, by key
 (`keys`, `starts`, `rows`). Arrays are memory-mapped files in a folder, or in memory. The second
-half finds the keys of texts: words, titles and aliases, mentions, spans that look like names.
+half of this file finds the keys of a text: words, titles and aliases, mentions, capitalised spans.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ PARTS: Final[dict[Kind, tuple[str, ...]]] = {
     "hybrid": ("words", "vectors", "aliases"),
     "linked": ("words", "vectors", "aliases", "mentions"),
 }
-"""What each kind of ranking reads."""
+"""The parts of an index that each kind of ranking reads."""
 
 KINDS: Final[tuple[Kind, ...]] = tuple(PARTS)
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
-"""Arrays by name; the suffix of a name is the type of its numbers ("words.rows.i4")."""
+"""Arrays by name; the suffix of a name is the dtype of the array ("words.rows.i4")."""
 
 Rows: TypeAlias = NDArray[np.int64]
 
 _BLOCK = 4_000_000
-"""Cells of a table that are sorted at once."""
+"""The approximate number of cells of a table that are sorted at once."""
 
 
 @lru_cache(maxsize=1 << 17)
@@ -53,7 +53,7 @@ def key_of(text: str) -> int:
 
 
 class Columns:
-    """Arrays that grow block by block, in memory or in new files of a folder."""
+    """Arrays that grow block by block, in memory or in files of a folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -63,7 +63,7 @@ class Columns:
         self.sizes: dict[str, int] = {}
 
     def append(self, name: str, block: Any) -> None:
-        """Append to an array; the suffix of its name is the type of its numbers."""
+        """Append a block to an array; the suffix of the name is its dtype."""
         block = np.ascontiguousarray(block, dtype=name.rpartition(".")[2]).reshape(-1)
         self.sizes[name] = self.sizes.get(name, 0) + block.size
         if self._folder is None:
@@ -73,7 +73,7 @@ class Columns:
                 file.write(block.data)
 
     def append_lists(self, name: str, sizes: NDArray[np.integer], held: Any) -> None:
-        """Append the keys of the next rows, given the number of keys of each."""
+        """Append the keys of the next rows, `sizes` keys per row."""
         if f"{name}.of.i8" not in self.sizes:
             self.append(f"{name}.of.i8", [0])
         before = self.sizes.get(f"{name}.held.u8", 0)
@@ -81,7 +81,7 @@ class Columns:
         self.append(f"{name}.held.u8", held)
 
     def array(self, name: str) -> NDArray[Any]:
-        """Return an array; one in a folder is mapped into memory."""
+        """Return an array; a file is mapped into memory."""
         if self._folder is not None:
             return _mapped(self._folder / name)
         blocks = self._blocks[name]
@@ -102,14 +102,14 @@ def mapped(folder: Path, name: str = "") -> Arrays:
 def _mapped(path: Path) -> NDArray[Any]:
     if not path.stat().st_size:
         return np.zeros(0, path.suffix[1:])
-    # As a plain array: slices of a memmap are slow.
+    # A plain array, because slicing a memmap is slow.
     return np.asarray(np.memmap(path, dtype=path.suffix[1:], mode="r"))
 
 
 def ragged(
     begin: NDArray[np.integer], end: NDArray[np.integer], most: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return which range each number comes from, and the numbers of all ranges.
+    """Concatenate ranges; return the index of the range of each number, and the numbers.
 
     Raises:
         IndexError: A range has a negative size, or more than `most` numbers.
@@ -126,20 +126,20 @@ def ragged(
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the distinct values, ascending; faster than NumPy's own for few values."""
+    """Return the distinct values, ascending; faster than `np.unique` for few values."""
     values = np.sort(values)
     return values[changes(values)]
 
 
 def changes(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return where sorted values differ from the one before."""
-    found = np.ones(len(values), dtype=np.bool_)
-    np.not_equal(values[1:], values[:-1], out=found[1:])
-    return found
+    """Return the mask of sorted values that differ from the previous one."""
+    differs = np.ones(len(values), dtype=np.bool_)
+    np.not_equal(values[1:], values[:-1], out=differs[1:])
+    return differs
 
 
 def are_among(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which values are among some others, which need not be sorted."""
+    """Return the mask of values that are among others; faster than `np.isin` for few values."""
     if not len(others):
         return np.zeros(len(values), dtype=np.bool_)
     others = np.sort(others)
@@ -151,7 +151,7 @@ def are_among(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 class Table(NamedTuple):
-    """The rows of each key: those of `keys[i]` are `rows[starts[i]:starts[i + 1]]`, ascending."""
+    """The rows of each key: `keys[i]` has `rows[starts[i]:starts[i + 1]]`, ascending."""
 
     keys: NDArray[np.uint64]
     starts: NDArray[np.int64]
@@ -160,7 +160,7 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, arrays: Arrays, name: str) -> Table:
-        """Return a table by its name from the arrays of a segment.
+        """Return the table with a name from the arrays of a segment.
 
         Raises:
             ValueError: The lengths of the arrays do not match.
@@ -173,7 +173,7 @@ class Table(NamedTuple):
         return cls(keys, starts, rows, counts)
 
     def ranges(self, keys: NDArray[np.uint64]) -> tuple[Rows, Rows]:
-        """Return where the list of each key begins and ends; empty if the key is absent."""
+        """Return the begin and the end of the list of each key; equal if the key is absent."""
         if not len(self.keys):
             return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
         places = np.minimum(self.keys.searchsorted(keys), len(self.keys) - 1)
@@ -182,7 +182,7 @@ class Table(NamedTuple):
 
 
 def _ranges(cells: int) -> list[tuple[int, int]]:
-    """Return ranges of keys, both ends included, with about a block of cells each."""
+    """Split the range of keys into inclusive ranges with about `_BLOCK` cells each."""
     parts = max(1, -(-cells // _BLOCK))
     bounds = [(1 << 64) * i // parts for i in range(parts + 1)]
     return [(low, high - 1) for low, high in pairwise(bounds)]
@@ -191,13 +191,13 @@ def _ranges(cells: int) -> list[tuple[int, int]]:
 def invert(
     out: Columns, name: str, rows: NDArray[np.integer], parts: Sequence[Path | Arrays]
 ) -> None:
-    """Write a table by key of the lists of keys of some rows.
+    """Invert the lists of keys of some rows into a table by key.
 
     Args:
         out: Where the table is written.
-        name: Its name, in every part.
+        name: The name of the table and of the lists.
         rows: The rows, ascending.
-        parts: Their lists, in the same order: arrays, or folders that are mapped only briefly.
+        parts: Their lists of keys, in the same order: arrays, or folders to map only when needed.
     """
     numbers = rows.astype(np.int32)
 
@@ -218,7 +218,7 @@ def invert(
             holders.append(some[np.searchsorted(of, places, side="right") - 1])
         key, row = np.concatenate(keys), np.concatenate(holders)
         del keys, holders
-        order = np.argsort(key, kind="stable")  # the rows of a key stay in order
+        order = np.argsort(key, kind="stable")  # keeps the rows of a key in order
         key, row = key[order], row[order]
         del order
         new = np.flatnonzero(changes(key) | changes(row))
@@ -234,12 +234,12 @@ def invert(
     out.append(f"{name}.starts.i8", [written])
 
 
-# --- Words, as BM25 counts them
+# --- Words for BM25
 
 TITLE_WEIGHT: Final = 3
 
 _WORD: Final = re.compile(r"\b(?:\w\w+|\d)\b")
-"""Words of at least two letters, and single digits: Apollo 8 is not Apollo 9."""
+"""Words of at least two letters, and single digits, which distinguish Apollo 8 and Apollo 9."""
 
 _STOPWORDS: Final = frozenset(
     """
@@ -250,7 +250,7 @@ _STOPWORDS: Final = frozenset(
 
 
 def word_keys(text: str) -> list[int]:
-    """Return the keys of a text's words, folded and stemmed, in order, without stopwords."""
+    """Return the keys of the folded and stemmed words of a text, in order, without stopwords."""
     return [key for word in _WORD.findall(fold(text)) if (key := _word_key(word)) is not None]
 
 
@@ -258,23 +258,23 @@ def word_keys(text: str) -> list[int]:
 def _word_key(word: str) -> int | None:
     if word in _STOPWORDS:
         return None
-    # A Stemmer object is not thread-safe, and cheap to make.
+    # A Stemmer object is not thread-safe, but cheap to create.
     return key_of(require("Stemmer", "search").Stemmer("english").stemWord(word))
 
 
 # --- Names
 #
-# The key of a name is computed from those of its words, so that all runs of words of many texts are
-# compared with all known names at once.
+# The key of a name is a rolling hash of the keys of its words, so all word n-grams of many texts
+# are compared with all known names at once.
 
 _BASE: Final = np.uint64(0x9E3779B97F4A7C15)
 
 Known = Callable[[NDArray[np.uint64]], NDArray[np.bool_]]
-"""Tells which keys belong to known names."""
+"""Returns the mask of keys that belong to known names."""
 
 
 def name_key(name: str) -> int:
-    """Return the key of a name in the form of `fold_words`."""
+    """Return the key of a name that is normalised by `fold_words`."""
     key = 0
     for word in name.split(" "):
         key = (key * int(_BASE) + key_of(word)) & 0xFFFFFFFFFFFFFFFF
@@ -287,9 +287,9 @@ def alias_keys(title: str, text: str = "") -> list[int]:
 
 
 def _keys_and_starts(words: Sequence[Word]) -> tuple[list[int], list[bool]]:
-    """Return the keys of a text's words, and where a name may begin.
+    """Return the keys of the words of a text, and whether a name may begin at each.
 
-    A name begins with a capital letter, or anywhere in a text without any, such as a typed query.
+    A name begins with a capital letter; in a text without any, such as a typed query, anywhere.
     """
     keys = [key_of(word.folded) for word in words]
     if any(word.proper and not word.folded[0].isdigit() for word in words):
@@ -303,13 +303,13 @@ def mentioned(
     sizes: NDArray[np.integer],
     known: Known,
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Find known names in texts: left to right, longest first, capitalised if the text is.
+    """Find known names in texts, from left to right, the longest at each word.
 
     Args:
         words: The keys of all words of the texts.
-        starts: Where a name may begin, for each word.
+        starts: Whether a name may begin at each word.
         sizes: The number of words of each text.
-        known: Tells which keys are names.
+        known: Returns the mask of keys that are names.
 
     Returns:
         The number of distinct names in each text, and their keys.
@@ -331,7 +331,7 @@ def mentioned(
     for number, start, size in zip(
         hits.tolist(), at[hits].tolist(), length[hits].tolist(), strict=True
     ):
-        if start >= free:  # no name crosses the end of a text
+        if start >= free:  # names do not overlap, and none crosses the end of a text
             chosen.append(number)
             free = start + size
     text = np.searchsorted(np.cumsum(sizes), at[chosen], side="right")
@@ -352,7 +352,7 @@ def mentioned_in(texts: Sequence[str], known: Known) -> tuple[Any, NDArray[np.ui
 
 
 def among(names: NDArray[np.uint64]) -> Known:
-    """Return a test for membership in sorted keys; a bit table rejects most others quickly."""
+    """Return a membership test for sorted keys; a bit table rejects most other keys quickly."""
     bits = max(16, min(26, 4 + len(names).bit_length()))
     mask = np.uint64((1 << bits) - 1)
     table = np.zeros(1 << bits, dtype=np.bool_)
@@ -368,27 +368,31 @@ def among(names: NDArray[np.uint64]) -> Known:
     return known
 
 
-# --- The analysis of a part of a corpus
+# --- The analysis of passages
+
+_LISTS: Final = {
+    "words": ("words",), "vectors": (), "aliases": ("aliases",), "mentions": ("spans", "text"),
+}  # fmt: skip
+"""The lists of keys that each part of an index is made from."""
 
 
 def analyse(passages: Iterable[Passage], out: Columns, kind: Kind) -> Arrays:
     """Write the keys of each passage that a kind of index needs.
 
-    For links, the words of the texts are written too: `mentioned` reads them once all names are
-    known.
+    For links, this includes the words of the texts, in which `mentioned` finds names later, once
+    all names are known.
     """
-    words, names, links = (part in PARTS[kind] for part in ("words", "aliases", "mentions"))
-    needed = ("ids", *["words"] * words, *["aliases"] * names, *["spans", "text"] * links)
-    lists: dict[str, list[Sequence[int]]] = {name: [] for name in needed}
+    needed = chain.from_iterable(_LISTS[part] for part in PARTS[kind])
+    lists: dict[str, list[Sequence[int]]] = {name: [] for name in ("ids", *needed)}
     starts: list[bool] = []
     for passage in passages:
         lists["ids"].append([key_of(passage.id)])
-        if words:
+        if "words" in lists:
             title, text = word_keys(passage.title), word_keys(passage.text)
             lists["words"].append(title * TITLE_WEIGHT + text)
-        if names:
+        if "aliases" in lists:
             lists["aliases"].append(alias_keys(passage.title, passage.text))
-        if links:
+        if "text" in lists:
             lists["spans"].append([key_of(span) for span in sorted(proper_names(passage.content))])
             end = len(passage.title)
             content = name_words(passage.content)  # cached; those of the text alone are not
@@ -398,6 +402,6 @@ def analyse(passages: Iterable[Passage], out: Columns, kind: Kind) -> Arrays:
     for name, every in lists.items():
         held = np.fromiter(chain.from_iterable(every), dtype=np.uint64)
         out.append_lists(name, np.array([len(keys) for keys in every], dtype=np.int64), held)
-    if links:
+    if "text" in lists:
         out.append("starts.b1", starts)
     return out.finish()

@@ -1,7 +1,7 @@
-"""The segments of a `LocalEngine`: create, change, save.
+"""The segments of a `LocalEngine`: create, change, save, load.
 
-A change adds one segment. It takes in the segments before it that are not much heavier, so that
-there are few, and each passage is analysed again only as often as the index has grown fourfold.
+Each change adds one segment and merges it with earlier segments that are not much larger. So there
+are few segments, and a passage is analysed again only each time the index has grown fourfold.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ CHUNK: Final = 16384
 """Passages per chunk."""
 
 _RATIO: Final = 4
-"""A segment weighs at least this many times as much as the next."""
+"""Segments are merged unless the earlier one has at least this many times the weight."""
 
 EXACT: Final = 1 << 16
-"""Up to this many vectors of a segment, a query is compared with each of them."""
+"""A segment with more vectors than this gets an approximate index."""
 
 _NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
@@ -53,19 +53,17 @@ def _open(chunk: Chunk) -> Arrays:
 # --- The analysis of the texts
 
 _PARALLEL_FROM: Final = 2 * CHUNK
-"""Larger corpora are analysed by several processes."""
+"""Corpora with more passages are analysed by several processes."""
 
 
 @contextmanager
 def _analysing(
     table: PassageTable, kind: Kind, folder: Path | None
 ) -> Iterator[Callable[[], Sequence[Chunk]]]:
-    """Analyse passages while the caller does something else.
-
-    Large corpora in a file are analysed by a process per core, each a part of the chunks.
+    """Analyse passages, large corpora in the background with a process per core.
 
     Yields:
-        A function that waits for the chunks and returns them.
+        A function that waits for the analysis and returns its chunks.
     """
     firsts, count = range(0, max(len(table), 1), CHUNK), os.cpu_count() or 1
     if folder is None or len(table) <= _PARALLEL_FROM or count == 1:
@@ -92,8 +90,7 @@ def _analysing(
             works = pool.map(work, range(count))
 
             def finish() -> Sequence[Chunk]:
-                for _ in works:
-                    pass  # raises the error of a process
+                list(works)  # waits, and raises the errors of processes
                 return sorted(out.iterdir())
 
             yield finish
@@ -104,7 +101,7 @@ def _analysing(
 
 
 def serve() -> None:
-    """Analyse chunks of passages that stdin names, in a separate process."""
+    """Analyse the chunks of passages that stdin names."""
     reply_in_lines(lambda line, _: _analyse_chunk(*json.loads(line)))
 
 
@@ -118,7 +115,7 @@ def _analyse_chunk(path: str, out: str, kind: Kind, first: int) -> bool:
 
 
 def new_folder(work: Path | None) -> Path | None:
-    """Return an empty folder for the next segment of a stored index; None for memory."""
+    """Create an empty folder for the next segment of a stored index; return None for memory."""
     if work is None:
         return None
     folder = work / "segment"
@@ -137,17 +134,17 @@ def make_engine(
     dead: Rows = _NO_ROWS,
     older: Rows = _NO_ROWS,
 ) -> LocalEngine:
-    """Make an engine of segments and a new one.
+    """Make an engine of existing segments and a new one.
 
     Args:
-        table: The passages of the new segment, in its folder if it has one.
+        table: The passages of the new segment, stored in `folder` if there is one.
         kind: The kind of index.
-        vectors: Their vectors in blocks, shape (passages, dimension); empty if there are none.
+        vectors: Their vectors in blocks of shape (passages, dimension); empty without vectors.
         folder: Where to write the arrays; None for memory.
-        kept: The segments before.
-        dead: The rows that are deleted.
-        older: Rows of `kept` whose texts are read again, because the names that they may mention
-            have changed.
+        kept: The existing segments.
+        dead: The deleted rows.
+        older: Rows of `kept` whose texts are searched for mentions again, because a name that they
+            may contain has become known or unknown.
     """
     base = kept[-1].end if kept else 0
     rows, out = np.arange(base, base + len(table)), Columns(folder)
@@ -180,10 +177,10 @@ def make_engine(
 def _mentions(
     engine: LocalEngine, older: Rows, chunks: Sequence[Chunk]
 ) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
-    """Yield the number of names that texts mention, and their keys: of older rows, of chunks."""
+    """Yield how many names each text mentions, and their keys: first older rows, then chunks."""
     names, *more = engine.tables["aliases"]
     is_known: Known = engine.known
-    if not more:  # faster, for many texts
+    if not more:  # faster for many texts
         is_known = postings.among(names.keys[names_few(np.diff(names.starts))])
     yield postings.mentioned_in(
         [passage.text for passage in engine.passages(older.tolist())], is_known
@@ -202,14 +199,14 @@ def changed(
 ) -> LocalEngine:
     """Return an engine with some rows deleted and passages added.
 
-    Rows keep their numbers, unless all segments become one: then deleted passages are dropped.
+    Rows keep their numbers, unless all segments are merged, which drops deleted passages.
 
     Args:
         engine: The engine.
         new: The passages to add.
         vectors: Their vectors, shape (passages, dimension).
         gone: The rows to delete.
-        work: A folder for the arrays of the new segment; None for memory.
+        work: The folder in which the new segment is created; None for memory.
     """
     kind = next(kind for kind in reversed(KINDS) if all(map(engine.holds, PARTS[kind])))
     dead = np.union1d(engine.dead, np.asarray(gone, dtype=np.int64))
@@ -241,21 +238,22 @@ def changed(
 
 def _to_read_again(engine: LocalEngine, new: Sequence[Passage], gone: Sequence[int]) -> Rows:
     """Return the rows that may mention a name that a change makes known or unknown."""
-    named, change = dict[int, str](), Counter[int]()
+    alias_of, change = dict[int, str](), Counter[int]()
     for sign, passages in ((1, new), (-1, engine.passages(gone))):
         for alias in chain.from_iterable(aliases(p.title, p.text) for p in passages):
-            named[key := postings.name_key(alias)] = alias
+            key = postings.name_key(alias)
+            alias_of[key] = alias
             change[key] += sign
-    keys = np.fromiter(named, dtype=np.uint64, count=len(named))
+    keys = np.fromiter(alias_of, dtype=np.uint64, count=len(alias_of))
     count = engine.count("aliases", keys)
-    was, now = names_few(count), names_few(count + [change[key] for key in named])
-    _, lost = engine.find("mentions", keys[was & ~now])
-    gained = [named[key] for key in keys[now & ~was].tolist()]
+    before, after = names_few(count), names_few(count + [change[key] for key in alias_of])
+    _, lost = engine.find("mentions", keys[before & ~after])
+    gained = [alias_of[key] for key in keys[after & ~before].tolist()]
     return np.concatenate([lost, *(_may_mention(engine, name) for name in gained)])
 
 
 def _may_mention(engine: LocalEngine, name: str) -> Rows:
-    """Return the rows whose text may mention a name: those that hold its words, if it has any."""
+    """Return the rows whose text may mention a name: a superset, found by its words or a regex."""
     words = name.split()
     if len(postings.word_keys(name)) and all(map(str.isalnum, words)) and name.isascii():
         return engine.holding(name)
@@ -264,18 +262,18 @@ def _may_mention(engine: LocalEngine, name: str) -> Rows:
     return np.concatenate(found)
 
 
-# --- An approximate index of the vectors
+# --- An approximate index of vectors (FAISS)
 
 NEAR: Final = "nearest.faiss"
 
 _MOST_PROBES: Final = 64
-"""A search probes an eighth of the inverted lists, at most this many; FAISS's default is one."""
+"""A search probes an eighth of the inverted lists, but at most this many; FAISS's default is 1."""
 
 _READING = threading.Lock()
 
 
 def build_nearest(vectors: NDArray[np.float32], folder: Path | None) -> Any:
-    """Index vectors in inverted lists, quantised to 8 bits, and write the index to a folder."""
+    """Index vectors in inverted lists, quantised to 8 bits; write the index to a folder."""
     faiss = require("faiss", "search")
     size, dimension = vectors.shape
     lists = 1 << round(np.log2(2 * size**0.5))
@@ -290,10 +288,10 @@ def build_nearest(vectors: NDArray[np.float32], folder: Path | None) -> Any:
 
 
 def read_nearest(path: Path, shape: tuple[int, int]) -> Any:
-    """Open a saved index of vectors of a shape; inverted lists stay on disk until used.
+    """Open a saved index of vectors of a shape; its inverted lists are read when needed.
 
     Raises:
-        ValueError: It is another index.
+        ValueError: The index has another type or shape.
     """
     faiss = require("faiss", "search")
     with _READING, _bounded(faiss, path.stat().st_size):
@@ -308,17 +306,17 @@ _LIMITS: Final = ("deserialization_vector_byte_limit", "deserialization_loop_lim
 
 @contextmanager
 def _bounded(faiss: Any, size: int) -> Iterator[None]:
-    """Keep FAISS from allocating more memory than a damaged file can hold.
+    """Keep FAISS from allocating more than the size of a file, which may be damaged.
 
-    The limits are those of the whole process.
+    These limits apply to the whole process.
     """
-    usual = {name: getattr(faiss, f"get_{name}")() for name in _LIMITS}
+    defaults = {name: getattr(faiss, f"get_{name}")() for name in _LIMITS}
     try:
         for name in _LIMITS:
             getattr(faiss, f"set_{name}")(max(1, size))
         yield
     finally:
-        for name, limit in usual.items():
+        for name, limit in defaults.items():
             getattr(faiss, f"set_{name}")(limit)
 
 
@@ -328,7 +326,7 @@ DEAD: Final = "deleted.i8"
 
 
 def save(engine: LocalEngine, folder: Path) -> None:
-    """Write an engine whose segments have folders into a new one; their files are linked."""
+    """Save an engine into a new folder, with hard links to the files of its segments."""
     folder.mkdir(parents=True)
     for number, segment in enumerate(engine.segments):
         if segment.folder:
@@ -337,14 +335,14 @@ def save(engine: LocalEngine, folder: Path) -> None:
 
 
 def load(folder: Path, manifest: Manifest) -> LocalEngine:
-    """Open a saved engine; large arrays stay on disk until used.
+    """Open a saved engine; its arrays are memory-mapped.
 
     Args:
         folder: The folder of the index.
-        manifest: Its manifest.
+        manifest: The manifest of the index.
 
     Raises:
-        ValueError: A file has another shape than the manifest and the passages require.
+        ValueError: The shape of a file does not match the manifest and the passages.
     """
     contents = folder / manifest.contents
     dimension = manifest.encoder.dimension if manifest.encoder else 0
