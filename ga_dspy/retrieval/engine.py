@@ -1,9 +1,9 @@
-"""The storage of passages in the files of one machine, as rankings search it.
+"""The local storage engine of an index, which rankings search.
 
-`LocalEngine` reads segments: tables that are mapped into memory, of which a search reads what its
-candidates need. Added passages make a new segment, deleted ones are skipped, and small segments are
-merged. A change therefore costs what it brings, and search results are those of an index built from
-scratch.
+`LocalEngine` reads segments: memory-mapped tables, of which a search touches only what its
+candidates need. Added passages form a new segment, deleted ones are skipped, and small segments are
+merged. So the cost of a change depends on its size, and search results equal those of an index
+built from scratch.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from ga_dspy.retrieval.where import Field, Kind, Where, comparisons, parse_value
 
 K1: Final = 1.2
 B: Final = 0.75
-"""Of BM25 in Lucene's variant; a title counts `TITLE_WEIGHT` times."""
+"""Parameters of BM25, in Lucene's variant; titles count `TITLE_WEIGHT` times."""
 
 MOST_TARGETS: Final = 12
-"""An alias of more passages than this names none of them."""
+"""An alias that more passages share is ignored."""
 
 FEWEST, MOST = 2, 30
-"""A shared span links the passages that hold it if these are at least `FEWEST`, at most `MOST`."""
+"""A span links the passages that contain it if their number is from `FEWEST` to `MOST`."""
 
 SPAN_WEIGHT: Final = 0.3
-"""The weight of a link through a shared span; one through a title mention weighs 1."""
+"""The weight of a link through a shared span; a link through a mention of a name weighs 1."""
 
 
 class Weights(NamedTuple):
-    """BM25 weights of each distinct word of a query in each row.
+    """BM25 weights of the distinct words of a query in rows.
 
     Attributes:
-        cells: Shape (words, rows); 0 where the row lacks the word.
-        times: How often each word occurs in the query, shape (words,).
-        highest: The highest weight of each word in any passage, shape (words,); estimated from a
-            sample for words of very many passages.
+        cells: The weight of each word in each row, shape (words, rows); 0 if the row lacks it.
+        times: The count of each word in the query, shape (words,).
+        highest: The highest weight of each word in any passage, shape (words,); for very frequent
+            words, of a sample.
     """
 
     cells: NDArray[np.float32]
@@ -64,13 +64,13 @@ class Weights(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Links of rows: the i-th leads from `rows[source[i]]` to the row `target[i]`.
+    """Links of rows: link i leads from `rows[source[i]]` to the row `target[i]`.
 
     Attributes:
-        source: The place in `rows`.
-        target: The row it is linked to.
-        weight: The weight of the link.
-        total: The weight of all links of each of `rows`, including those left out.
+        source: The place of the source in `rows`, for each link.
+        target: The target row, for each link.
+        weight: The weight of each link.
+        total: The total weight of the links of each of `rows`, including links that are left out.
     """
 
     source: NDArray[np.int64]
@@ -80,7 +80,7 @@ class Links(NamedTuple):
 
 
 def top(scores: NDArray[np.floating], count: int) -> NDArray[np.int64]:
-    """Return the places of the `count` highest scores, best first, equal ones in order."""
+    """Return the places of the `count` highest scores, best first; ties keep their order."""
     places = np.arange(len(scores))
     if count < len(scores):
         places = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
@@ -96,7 +96,7 @@ def top_places(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
     return np.flatnonzero(scores > 0)
 
 
-# --- The store on one machine
+# --- The local engine
 
 
 class Segment(NamedTuple):
@@ -105,10 +105,10 @@ class Segment(NamedTuple):
     Attributes:
         base: The row of the first passage; passage i of the segment is row `base + i`.
         texts: The passages.
-        arrays: Tables and vectors by name; `mentions.whose.i4` are the rows whose mentions are
-            here: its own, and older ones that were read again as names came or went.
+        arrays: Tables and vectors by name. `mentions.whose.i4` lists the rows whose mentions the
+            segment stores: its own, and older ones that were read again because names changed.
         folder: The folder of the arrays; None for memory.
-        near: A FAISS index of the vectors, if they are many.
+        near: A FAISS index of the vectors, if there are many.
     """
 
     base: int
@@ -119,12 +119,12 @@ class Segment(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The row after the last."""
+        """The number after the last row."""
         return self.base + len(self.texts)
 
     @property
     def weight(self) -> int:
-        """How many rows it has passages or mentions of."""
+        """The number of rows whose passages or mentions it stores."""
         return max(len(self.texts), len(self.arrays.get("mentions.whose.i4", ())))
 
     @property
@@ -133,13 +133,13 @@ class Segment(NamedTuple):
         return self.arrays["vectors.f4"].reshape(len(self.texts), -1)
 
     def holds(self, part: str) -> bool:
-        """Return whether it has a table or "vectors"."""
+        """Return whether the segment has a table, or "vectors"."""
         return f"{part}.keys.u8" in self.arrays or f"{part}.f4" in self.arrays
 
     def nearest(
         self, vector: NDArray[np.float32], count: int, alive: NDArray[np.bool_] | None
     ) -> NDArray[np.int64]:
-        """Return the places of the passages nearest to a unit vector, of those that are alive."""
+        """Return the places of the living passages nearest to a unit vector; None: all live."""
         if self.near is None:
             scores = self.vectors @ vector
             if alive is not None:
@@ -149,59 +149,62 @@ class Segment(NamedTuple):
         options = None
         if alive is not None:
             faiss = require("faiss", "search")
-            chosen = faiss.IDSelectorBitmap(np.packbits(alive, bitorder="little"))
-            options = faiss.SearchParametersIVF(nprobe=self.near.nprobe, sel=chosen)
+            selector = faiss.IDSelectorBitmap(np.packbits(alive, bitorder="little"))
+            options = faiss.SearchParametersIVF(nprobe=self.near.nprobe, sel=selector)
         query = np.ascontiguousarray(vector[None, :])
         _, (best,) = self.near.search(query, min(count, len(self.texts)), params=options)
         return np.asarray(best[best >= 0], dtype=np.int64)
 
 
 def names_few(count: Any) -> Any:
-    """Return which of some names stand for passages, and not for too many, given how many."""
+    """Return the mask of names that at least one and not too many passages have, by their count."""
     return (count > 0) & (count <= MOST_TARGETS)
 
 
 Lists: TypeAlias = NDArray[np.int64]
-"""Where the lists of some keys begin and end in each of several tables, shape (tables, 2, keys)."""
+"""Begin and end of the list of each key in each of several tables, shape (tables, 2, keys)."""
 
 
 class _Word(NamedTuple):
-    """A word of the corpus.
+    """Statistics of a word of the corpus.
 
     Attributes:
-        often: In how many rows it occurs.
+        frequency: The number of rows that contain it.
         idf: Its inverse document frequency.
         highest: Its highest weight in any row.
-        lists: Where its rows begin and end in the table of each segment.
+        lists: The slice of its rows in the table of each segment.
     """
 
-    often: int
+    frequency: int
     idf: float
     highest: float
     lists: tuple[slice, ...]
 
 
 _SAMPLE: Final = 1 << 16
+"""For words of more rows, the highest weight is that of a sample."""
+
 _LONG: Final = 1 << 14
-"""Lists longer than this are read only if they can bring another row among the best."""
+"""Longer lists are read only if they could move another row among the best."""
 
 _CACHED_BYTES: Final = 1 << 26
-"""About how much memory all cached access scopes take together."""
+"""The approximate memory of all cached access scopes together."""
 
 _COMPARED: Final = 1 << 14
-"""If at most this many rows are left after deletions, a query is compared with each of them."""
+"""Up to this many rows left after deletions, a query is compared with each of them."""
 
 _SHOWN: Final = 200
-"""An error about an unknown field lists the fields of this many passages."""
+"""The number of passages whose fields an error about an unknown field lists."""
 
 
 class LocalEngine:
-    """Segments, and the rows that were deleted; rows are numbers, ascending in corpus order.
+    """An immutable engine of segments, without deleted rows; thread-safe.
 
-    It is immutable: a change makes another one, which shares the segments. Thread-safe.
+    Rows are numbers that ascend in corpus order. A change makes another engine, which shares the
+    segments.
 
-    Links are found by spelling, without an LM. Two passages are linked if one mentions a name of
-    the other, or if both hold a capitalised span that is rare in the corpus.
+    Links are found by spelling, without an LM: two passages are linked if one mentions a name of
+    the other, or if both contain a capitalised span that is rare in the corpus.
     """
 
     def __init__(self, segments: Sequence[Segment], dead: Sequence[int] | Rows = ()) -> None:
@@ -212,15 +215,12 @@ class LocalEngine:
         self._alive[np.asarray(dead, dtype=np.int64)] = False
         self.dead = np.flatnonzero(~self._alive)
         self._is_whole = not len(self.dead)
-        names = ("ids", "words", "aliases", "spans", "mentions")
-        self.tables = {
-            name: [Table.of(s.arrays, name) for s in self.segments]
-            for name in names
-            if self.holds(name)
-        }
-        self._owner = self._owners()
+        self.tables: dict[str, list[Table]] = {}
+        for name in filter(self.holds, ("ids", "words", "aliases", "spans", "mentions")):
+            self.tables[name] = [Table.of(segment.arrays, name) for segment in self.segments]
+        self._mentions_owner = self._mentions_owners()
         self._word = lru_cache(maxsize=4096)(self._statistics)
-        self._asked = lru_cache(maxsize=64)(self._words_of)
+        self._query_words = lru_cache(maxsize=64)(self._words_of)
         scopes = min(max(_CACHED_BYTES // (16 * max(self.size, 1)), 2), 64)
         self.restricted = lru_cache(maxsize=scopes)(self._restricted)
 
@@ -232,29 +232,30 @@ class LocalEngine:
         return LocalEngine, (self.segments, self.dead)
 
     def holds(self, part: str) -> bool:
-        """Return whether the store has a table ("words", "aliases", "spans") or "vectors"."""
+        """Return whether the engine has a table ("words", "aliases", "spans"), or "vectors"."""
         return all(segment.holds(part) for segment in self.segments)
 
     def _restricted(self, where: str) -> LocalEngine:
-        """Return the store as if it held only the passages that meet conditions, given as JSON.
+        """Return the engine with only the passages that meet a JSON list of conditions (`Where`).
 
-        Each mapping of conditions is checked against the passages that meet those before it, so
-        that its errors reveal nothing about others. If there are none, nothing is an error.
+        Each element is checked only against the passages that meet the elements before it, so its
+        errors reveal nothing about other passages. If no passage is left, conditions are not
+        checked.
 
         Raises:
             InputError: No passage has such a field, or a value of such a type.
         """
         alive = self._alive
-        for one in json.loads(where):
+        for conditions in json.loads(where):
             if alive.any():
-                alive = self._meeting(one, alive)
+                alive = self._meeting(conditions, alive)
         return LocalEngine(self.segments, np.flatnonzero(~alive))
 
     def _meeting(self, where: Where, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which of some rows meet all conditions of a mapping."""
+        """Return the mask of rows among some that meet all conditions."""
         met = among.copy()
         for name, sign, wanted in comparisons(where):
-            # Of access labels a caller's own passages may have none: other passages count, too.
+            # All passages count for `within`: the visible ones may have no access label at all.
             seen = self._alive if sign == "within" else among
             fields = [segment.texts.field(name) for segment in self.segments]
             parts = np.split(seen, self._bases[1:])
@@ -263,8 +264,8 @@ class LocalEngine:
                 # The error lists only fields of passages that meet the other conditions.
                 others = {key: values for key, values in where.items() if key != name}
                 among = self._meeting(others, among) if others else among
-                some = self.passages(np.flatnonzero(among)[:_SHOWN].tolist())
-                raise unknown_field(name, {key for passage in some for key in passage.metadata})
+                shown = self.passages(np.flatnonzero(among)[:_SHOWN].tolist())
+                raise unknown_field(name, {key for passage in shown for key in passage.metadata})
             parsed = parse_values(name, sign, wanted, kinds)
             hit = np.concatenate([field.holding(sign, parsed) for field in fields])
             met &= ~hit if sign in ("!=", "within") else hit
@@ -296,14 +297,14 @@ class LocalEngine:
 
     @cached_property
     def documents(self) -> tuple[Any, NDArray[np.int32]]:
-        """The ids of the documents, in corpus order, and for each of `rows()` its document's place.
+        """The ids of documents in corpus order, and the place of its document for each of `rows()`.
 
         The passages of a document have its id, or its id and a number: `report.md#2`.
         """
         compute = require("pyarrow.compute", "search")
         stems = compute.replace_substring_regex(self._ids(), r"#[0-9]+$", "")
-        coded = stems.combine_chunks().dictionary_encode()
-        return coded.dictionary, coded.indices.to_numpy()
+        encoded = stems.combine_chunks().dictionary_encode()
+        return encoded.dictionary, encoded.indices.to_numpy()
 
     def _ids(self) -> Any:
         """Return the id of each of `rows()`, as a column."""
@@ -317,14 +318,17 @@ class LocalEngine:
 
     def by_segment(self, rows: Rows) -> Iterator[tuple[Segment, NDArray[np.int64]]]:
         """Yield each segment that holds some of the rows, with their places in `rows`."""
-        which = self._segment_of(rows)
-        for number in np.unique(which).tolist():
-            yield self.segments[number], np.flatnonzero(which == number)
+        numbers = self._segment_of(rows)
+        for number in np.unique(numbers).tolist():
+            yield self.segments[number], np.flatnonzero(numbers == number)
 
     # --- Tables over all segments
 
-    def _owners(self) -> NDArray[np.int16] | None:
-        """Return the segment with the mentions of each row, or -1; None if there is only one."""
+    def _mentions_owners(self) -> NDArray[np.int16] | None:
+        """Return the segment with the current mentions of each row, or -1; None if trivial.
+
+        Earlier segments may hold outdated mentions of the row.
+        """
         if "mentions" not in self.tables or (len(self.segments) == 1 and self._is_whole):
             return None
         owner = np.full(self.size, -1, dtype=np.int16)
@@ -334,57 +338,59 @@ class LocalEngine:
         return owner
 
     def lists(self, name: str, keys: NDArray[np.uint64]) -> Lists:
-        """Return where the list of each key begins and ends in the table of each segment."""
+        """Return the begin and the end of the list of each key in the table of each segment."""
         return np.array([table.ranges(keys) for table in self.tables[name]])
 
     def find(
         self, name: str, keys: NDArray[np.uint64], lists: Lists | None = None
     ) -> tuple[NDArray[np.int64], Rows]:
-        """Return the rows that hold each key: places in `keys`, rows; known `lists` save time."""
-        places, found = [], []
+        """Return the rows with each key: places in `keys`, rows; pass `lists` if they are known."""
+        all_places, all_rows = [], []
         lists = self.lists(name, keys) if lists is None else lists
         for number, (table, (begin, end)) in enumerate(zip(self.tables[name], lists, strict=True)):
-            place, cells = ragged(begin, end, len(table.rows))
+            places, cells = ragged(begin, end, len(table.rows))
             rows = table.rows[cells].astype(np.int64)
             valid = None if self._is_whole else self._alive[rows]
-            if name == "mentions" and self._owner is not None:
-                valid = self._owner[rows] == number
-            places.append(place if valid is None else place[valid])
-            found.append(rows if valid is None else rows[valid])
-        return np.concatenate(places), np.concatenate(found)
+            if name == "mentions" and self._mentions_owner is not None:
+                valid = self._mentions_owner[rows] == number
+            all_places.append(places if valid is None else places[valid])
+            all_rows.append(rows if valid is None else rows[valid])
+        return np.concatenate(all_places), np.concatenate(all_rows)
 
     def count(
         self, name: str, keys: NDArray[np.uint64], lists: Lists | None = None
     ) -> NDArray[np.int64]:
-        """Return how many rows hold each key; known `lists` save time."""
+        """Return the number of rows with each key; pass `lists` if they are known."""
         lists = self.lists(name, keys) if lists is None else lists
-        if not self._is_whole or (name == "mentions" and self._owner is not None):
+        if not self._is_whole or (name == "mentions" and self._mentions_owner is not None):
             return np.bincount(self.find(name, keys, lists)[0], minlength=len(keys))
         return np.asarray((lists[:, 1] - lists[:, 0]).sum(axis=0), dtype=np.int64)
 
     def keys_of(self, name: str, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Return the keys that each row holds, as places in `rows`, ascending, and keys."""
-        owned = name == "mentions" and self._owner is not None
-        which = self._owner[rows] if owned else self._segment_of(rows)  # type: ignore[index]
-        places, keys = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.uint64)]
-        for number in np.unique(which[which >= 0]).tolist():
-            segment, mine = self.segments[number], np.flatnonzero(which == number)
+        """Return the keys of each row: places in `rows`, ascending, and keys."""
+        numbers = self._segment_of(rows)
+        is_owned = name == "mentions" and self._mentions_owner is not None
+        if is_owned:
+            numbers = self._mentions_owner[rows]  # type: ignore[index]
+        all_places, all_keys = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.uint64)]
+        for number in np.unique(numbers[numbers >= 0]).tolist():
+            segment, mine = self.segments[number], np.flatnonzero(numbers == number)
             local = rows[mine] - segment.base
-            if owned:
+            if is_owned:
                 local = np.searchsorted(segment.arrays["mentions.whose.i4"], rows[mine])
-            of, every = segment.arrays[f"{name}.of.i8"], segment.arrays[f"{name}.held.u8"]
-            place, cells = ragged(of[local], of[local + 1], len(every))
-            places.append(mine[place])
-            keys.append(every[cells])
-        place, key = np.concatenate(places), np.concatenate(keys)
-        order = np.argsort(place, kind="stable")
-        return place[order], key[order]
+            of, held = segment.arrays[f"{name}.of.i8"], segment.arrays[f"{name}.held.u8"]
+            places, cells = ragged(of[local], of[local + 1], len(held))
+            all_places.append(mine[places])
+            all_keys.append(held[cells])
+        places, keys = np.concatenate(all_places), np.concatenate(all_keys)
+        order = np.argsort(places, kind="stable")
+        return places[order], keys[order]
 
     # --- Words
 
     @cached_property
     def norm(self) -> NDArray[np.float32]:
-        """The length normalisation that BM25 adds to the count of a word, for each row."""
+        """The length normalisation of BM25 for each row, which is added to the count of a word."""
         lengths = np.concatenate([segment.arrays["lengths.i4"] for segment in self.segments])
         total = int(lengths.sum()) - int(lengths[self.dead].sum())
         share = lengths * (len(self) / max(total, 1))
@@ -393,153 +399,151 @@ class LocalEngine:
     def _statistics(self, key: int) -> _Word:
         keys = np.array([key], dtype=np.uint64)
         lists = tuple(slice(*map(int, np.concatenate(r))) for r in self.lists("words", keys))
-        often = sum(len(rows) for rows, _ in self._cells(lists))
-        idf = float(np.log(1 + (len(self) - often + 0.5) / (often + 0.5)))
+        frequency = sum(len(rows) for rows, _ in self._cells(lists))
+        idf = float(np.log(1 + (len(self) - frequency + 0.5) / (frequency + 0.5)))
         highest = 0.0
         for rows, counts in self._cells(lists):
-            some = slice(None, None, len(rows) // _SAMPLE + 1)
-            scores = self._scores(rows[some], counts[some], idf)
+            sample = slice(None, None, len(rows) // _SAMPLE + 1)
+            scores = self._scores(rows[sample], counts[sample], idf)
             highest = max(highest, float(scores.max(initial=0.0)))
-        return _Word(often, idf, highest, lists)
+        return _Word(frequency, idf, highest, lists)
 
     def _cells(
         self, lists: Iterable[slice]
     ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.uint16]]]:
-        """Yield the rows that hold a word and how often, segment by segment."""
+        """Yield the rows that contain a word and its counts in them, segment by segment."""
         for table, cells in zip(self.tables["words"], lists, strict=True):
             rows, counts = table.rows[cells], table.counts[cells]  # type: ignore[index]
             if not self._is_whole:
-                kept = self._alive[rows]
-                rows, counts = rows[kept], counts[kept]
+                alive = self._alive[rows]
+                rows, counts = rows[alive], counts[alive]
             if len(rows):
                 yield rows, counts
 
     def _scores(
         self, rows: NDArray[np.integer], counts: NDArray[np.uint16], idf: float
     ) -> NDArray[np.float32]:
-        often = counts.astype(np.float32)
-        scores: NDArray[np.float32] = np.float32(idf) * (often / (often + self.norm[rows]))
+        frequency = counts.astype(np.float32)
+        scores: NDArray[np.float32] = np.float32(idf) * (frequency / (frequency + self.norm[rows]))
         return scores
 
     def _words_of(self, query: str) -> tuple[tuple[_Word, int], ...]:
         """Return the words of a query that the corpus has, with their counts in the query."""
         counted = ((self._word(key), times) for key, times in Counter(word_keys(query)).items())
-        return tuple((word, times) for word, times in counted if word.often)
+        return tuple((word, times) for word, times in counted if word.frequency)
 
     def best(self, query: str, count: int) -> tuple[Rows, NDArray[np.float32]]:
-        """Return the rows with the `count` highest BM25 scores, and the scores; ties are included.
+        """Return the rows with the `count` highest BM25 scores, ties included, and the scores.
 
-        Rare words come first. Once no other row can be among the best, frequent words are only
-        looked up for the rows that can.
+        Words are scored from rare to frequent. Once the rest cannot move another row among the
+        best, it is only looked up in the rows that can still be among them (MaxScore).
         """
-        asked = sorted(self._asked(query), key=lambda item: item[0].often)
+        words = sorted(self._query_words(query), key=lambda item: item[0].frequency)
         total = np.zeros(self.size, dtype=np.float32)
-        most = [times * word.idf for word, times in asked]  # a count weighs less than 1
-        for number, (word, times) in enumerate(asked):
-            if number and word.often > _LONG:
+        bounds = [times * word.idf for word, times in words]  # a word's count weighs less than 1
+        for number, (word, times) in enumerate(words):
+            if number and word.frequency > _LONG:
                 rows = np.flatnonzero(total)
-                rest = sum(most[number:]) * (1 + 1e-5)
+                rest = sum(bounds[number:]) * (1 + 1e-5)
                 floor = np.partition(total[rows], -count)[-count] if len(rows) > count else 0.0
                 if rest < floor:
                     rows = rows[total[rows] + rest >= floor]
-                    weights = self._weigh(asked[number:], rows)
+                    weights = self._weigh(words[number:], rows)
                     total[rows] += weights.times @ weights.cells
                     break
-            for rows_, counts in self._cells(word.lists):
-                total[rows_] += times * self._scores(rows_, counts, word.idf)
+            for holders, counts in self._cells(word.lists):
+                total[holders] += times * self._scores(holders, counts, word.idf)
         else:
             rows = np.flatnonzero(total)
         rows = rows[top_places(total[rows], count)]
         return rows, total[rows]
 
     def weigh(self, query: str, rows: Rows) -> Weights:
-        """Return the BM25 weight of each of the query's words in given rows."""
-        return self._weigh(self._asked(query), rows)
+        """Return the BM25 weights of the words of a query in given rows."""
+        return self._weigh(self._query_words(query), rows)
 
-    def _weigh(self, asked: Sequence[tuple[_Word, int]], rows: Rows) -> Weights:
-        cells = np.zeros((len(asked), len(rows)), dtype=np.float32)
-        for line, (word, _) in zip(cells, asked, strict=True):
+    def _weigh(self, words: Sequence[tuple[_Word, int]], rows: Rows) -> Weights:
+        cells = np.zeros((len(words), len(rows)), dtype=np.float32)
+        for line, (word, _) in zip(cells, words, strict=True):
             for holders, counts in self._cells(word.lists):
                 places = holders.searchsorted(rows)
-                there = (holders.take(places, mode="clip") == rows).nonzero()[0]
-                line[there] = self._scores(rows[there], counts[places[there]], word.idf)
-        times = np.array([times for _, times in asked], dtype=np.float32)
-        return Weights(cells, times, np.array([word.highest for word, _ in asked], np.float32))
+                matches = (holders.take(places, mode="clip") == rows).nonzero()[0]
+                line[matches] = self._scores(rows[matches], counts[places[matches]], word.idf)
+        times = np.array([times for _, times in words], dtype=np.float32)
+        return Weights(cells, times, np.array([word.highest for word, _ in words], np.float32))
 
     def holding(self, name: str) -> Rows:
-        """Return the rows that hold every word of a name."""
-        asked = sorted(map(self._word, set(word_keys(name))), key=lambda word: word.often)
-        rows = np.zeros(0, dtype=np.int64)
-        for number, word in enumerate(asked):
-            lists = [holders for holders, _ in self._cells(word.lists)]
-            holders = np.concatenate([*lists, np.zeros(0, dtype=np.int32)]).astype(np.int64)
-            rows = rows[are_among(rows, holders)] if number else holders
-            if not len(rows):
-                break
-        return rows
+        """Return the rows that contain every word of a name, ascending."""
+        keys = np.array(list(set(word_keys(name))), dtype=np.uint64)
+        rows, counts = np.unique(self.find("words", keys)[1], return_counts=True)
+        return rows[counts == len(keys)]
 
     # --- Names and links
 
     def known(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return which keys name passages, and not too many of them."""
+        """Return the mask of keys that are names of passages, but not of too many."""
         return np.asarray(names_few(self.count("aliases", keys)))
 
     def rows_named(self, text: str) -> Rows:
-        """Return the rows whose name occurs in a text, ascending."""
+        """Return the rows with a name that occurs in a text, ascending."""
         return distinct(self.find("aliases", mentioned_in([text], self.known)[1])[1])
 
     def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
         """Return the links of given rows.
 
+        Links to rows that mention them, or share a span with them, are weighed before they are
+        looked up, and looked up only if they are strong enough.
+
         Args:
             rows: The rows.
-            faint: For each of them, the share of its total weight below which links are left out.
+            faint: For each row, the share of its total weight below which links are left out.
         """
-        # What the rows mention; a name of several passages shares its weight.
-        out, names = self.keys_of("mentions", rows)
-        name, target = self.find("aliases", names)
-        other = target != rows[out[name]]
+        # Links to rows whose names these rows mention; rows with the same name share its weight.
+        source, mentioned = self.keys_of("mentions", rows)
+        name, target = self.find("aliases", mentioned)
+        other = target != rows[source[name]]
         name, target = name[other], target[other]
-        found = [(out[name], target, 1 / np.bincount(name, minlength=1)[name])]
-        # What mentions them, and spans that they share: weighed first, then looked up.
-        into, names = self.keys_of("aliases", rows)
+        source, weight = source[name], 1 / np.bincount(name, minlength=1)[name]
+        found = [(source, target, weight)]
+        total = np.bincount(source, weights=weight, minlength=len(rows)).astype(np.float64)
+
+        # Links to rows that mention a name of these rows. `bearer`: a row with the same name; if
+        # it mentions the name, it means the other bearers.
+        named, names = self.keys_of("aliases", rows)
         bearers = self.lists("aliases", names)
-        meant = self.count("aliases", names, bearers)
-        known = names_few(meant)
-        into, names, meant, bearers = into[known], names[known], meant[known], bearers[..., known]
-        # A passage that goes by the name itself means the others by it.
-        alike, bearer = self.find("aliases", names, bearers)
+        count = self.count("aliases", names, bearers)
+        few = names_few(count)
+        named, names, count, bearers = named[few], names[few], count[few], bearers[..., few]
+        alias, bearer = self.find("aliases", names, bearers)
         place, keys = self.keys_of("mentions", bearer)
-        uses = np.bincount(place, weights=keys == names[alike[place]], minlength=len(bearer))
-        among = np.bincount(alike, weights=uses, minlength=len(names))
-        is_own = bearer == rows[into[alike]]
-        itself = np.bincount(alike, weights=uses * is_own, minlength=len(names))
+        uses = np.bincount(place, weights=keys == names[alias[place]], minlength=len(bearer))
+        by_bearers = np.bincount(alias, weights=uses, minlength=len(names))
+        is_itself = bearer == rows[named[alias]]
+        by_itself = np.bincount(alias, weights=uses * is_itself, minlength=len(names))
         users = self.lists("mentions", names)
-        mentions = self.count("mentions", names, users)
-        weigh_in = (mentions - among) / meant + (among - itself) / np.maximum(meant - 1, 1)
-        shared, spans = self.keys_of("spans", rows)
-        those = self.lists("spans", spans)
-        holders = self.count("spans", spans, those)
-        rare = (holders >= FEWEST) & (holders <= MOST)
-        shared, spans, holders, those = shared[rare], spans[rare], holders[rare], those[..., rare]
-        span_weight = SPAN_WEIGHT / holders
-        total = np.zeros(len(rows))
-        for place, weights in (
-            (found[0][0], found[0][2]),
-            (into, weigh_in),
-            (shared, span_weight * (holders - 1)),
-        ):
-            total += np.bincount(place, weights=weights, minlength=len(rows))
+        by_all = self.count("mentions", names, users)
+        weight = (by_all - by_bearers) / count + (by_bearers - by_itself) / np.maximum(count - 1, 1)
+        total += np.bincount(named, weights=weight, minlength=len(rows))
+
+        # Links to rows that share a rare span with these rows.
+        holder, spans = self.keys_of("spans", rows)
+        lists = self.lists("spans", spans)
+        sharing = self.count("spans", spans, lists)
+        rare = (sharing >= FEWEST) & (sharing <= MOST)
+        holder, spans, sharing, lists = holder[rare], spans[rare], sharing[rare], lists[..., rare]
+        span_weight = SPAN_WEIGHT / sharing
+        total += np.bincount(holder, weights=span_weight * (sharing - 1), minlength=len(rows))
+
         least = faint * total
-        strong = np.flatnonzero(1 / meant >= least[into])
+        strong = np.flatnonzero(1 / count >= least[named])
         name, target = self.find("mentions", names[strong], users[..., strong])
         name = strong[name]
-        own = are_among(name * self.size + target, alike * self.size + bearer)
-        found.append((into[name], target, 1 / np.maximum(meant[name] - own, 1)))
-        strong = np.flatnonzero(span_weight >= least[shared])
-        span, target = self.find("spans", spans[strong], those[..., strong])
+        is_bearer = are_among(name * self.size + target, alias * self.size + bearer)
+        found.append((named[name], target, 1 / np.maximum(count[name] - is_bearer, 1)))
+        strong = np.flatnonzero(span_weight >= least[holder])
+        span, target = self.find("spans", spans[strong], lists[..., strong])
         span = strong[span]
-        found.append((shared[span], target, span_weight[span]))
+        found.append((holder[span], target, span_weight[span]))
         source, target, weight = (np.concatenate(column) for column in zip(*found, strict=True))
         other = target != rows[source]
         return Links(source[other], target[other], weight[other], total)
@@ -547,7 +551,7 @@ class LocalEngine:
     # --- Vectors
 
     def cosines(self, vector: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
-        """Return the cosine of given rows with a unit vector, exact."""
+        """Return the exact cosine of each of the given rows with a unit vector."""
         found = np.zeros(len(rows), dtype=np.float32)
         for segment, places in self.by_segment(rows):
             found[places] = segment.vectors[rows[places] - segment.base] @ vector
@@ -559,7 +563,7 @@ class LocalEngine:
         return np.concatenate(found or [self.segments[0].vectors[:0]])
 
     def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
-        """Return the rows nearest to a unit vector, best first; approximate in a large store."""
+        """Return the rows nearest to a unit vector, best first; approximate for many vectors."""
         if not self._is_whole and len(self) <= _COMPARED:
             rows = self.rows()
             return rows[top(self.cosines(vector, rows), count)]

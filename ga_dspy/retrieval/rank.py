@@ -1,4 +1,4 @@
-"""The four kinds of ranking, over an `Engine`."""
+"""The four kinds of ranking of the passages of an `Engine`."""
 
 from __future__ import annotations
 
@@ -14,64 +14,67 @@ from ga_dspy.retrieval.engine import Links, LocalEngine, top_places
 from ga_dspy.retrieval.milvus import MilvusEngine
 from ga_dspy.retrieval.postings import PARTS, Kind, Rows, are_among, distinct
 
-# Each extends the one before: hybrid mixes BM25 and cosine, and favours passages whose title is in
-# the query; linked adds a walk along the links from what hybrid finds. Only candidates are scored:
-# rows that words, vectors, names or links propose. Equal scores are ordered by row, so that results
+# Hybrid ranking mixes BM25 and cosine, and favours passages whose title is in the query. Linked
+# ranking adds a walk along links, which starts from the results of hybrid ranking. Only candidates
+# are scored: rows that words, vectors, names or links propose. Ties are ordered by row, so results
 # do not depend on the machine.
 
 Engine: TypeAlias = LocalEngine | MilvusEngine
-"""A store of passages."""
+"""The storage and search engine of an index."""
 
 Vector: TypeAlias = NDArray[np.float32]
 Scores: TypeAlias = NDArray[np.float64]
 
 SPARSE_SHARE, DENSE_SHARE, TITLE_BONUS = 0.6, 0.4, 0.2
 POOL = 300
-"""How many rows words and vectors propose each."""
+"""The number of candidates from words, and from vectors."""
 
 SPARE = 100
-"""Additional rows that an approximate index proposes; the exact cosine selects among them."""
+"""Additional candidates from an approximate index, reranked by the exact cosine."""
 
 SEEDS, TEMPERATURE, TITLE_START = 20, 0.07, 0.3
+"""Start of a walk: number of best rows, temperature of their softmax, mass of rows in the query."""
+
 COMPLETING, LINK_POWER = 10, 0.25
+"""Bonus for completing rows: number of best rows that they may complete, power of link weights."""
+
 DAMPING, STEPS, WALK_SHARE = 0.7, 5, 0.5
-"""Of a walk: the share of the mass that follows a link at each step, its steps, its share of a
-score."""
+"""Walk: share of the mass that follows links in a step, number of steps, share of the score."""
 
 ROUNDS, FAR, LED = 3, 400, 1000
-"""How often a walk is extended, from how many rows; how many rows it reaches get BM25 scores."""
+"""Walk: number of extensions, rows per extension, number of reached rows that get BM25 scores."""
 
 SMALL = 400
-"""All links of a store with up to this many passages are walked."""
+"""In an index of up to this many passages, the walk covers all links."""
 
 FAINT_START, FAINT = 1e-3, 5e-6
-"""Links of the first rows below this share of a row's total weight are left out, and later those
-that would pass on less mass."""
+"""A walk leaves out links of start rows below this share of a row's total weight, and links of
+later rows that would carry less mass."""
 
 
 def dense_text(passage: Passage) -> str:
-    """Return the text of a passage as the encoder reads it: "title. text"."""
+    """Return the text of a passage for the encoder: "title. text"."""
     return f"{passage.title}. {passage.text}" if passage.title else passage.text
 
 
 class Scored(NamedTuple):
-    """A row of the corpus and its score."""
+    """A row and its score."""
 
     row: int
     score: float
 
 
 class Relevance(NamedTuple):
-    """The hybrid scores of the candidates of a query, in arrays with a value for each.
+    """The candidates of a query and their hybrid scores.
 
     Attributes:
         query: The query.
-        vector: The query's vector.
+        vector: The vector of the query.
         best_words: The highest BM25 score of any row.
         closest: The highest cosine of any row.
         rows: The candidates, ascending.
-        scores: Their scores.
-        named: The rows named in the query.
+        scores: The score of each candidate.
+        named: The rows with a name that is in the query.
     """
 
     query: str
@@ -88,22 +91,22 @@ class Relevance(NamedTuple):
 
 
 class Ranking:
-    """Finds the best rows of an engine for a query, by one kind of ranking.
+    """Ranks the rows of an engine for a query.
 
     - sparse: BM25.
-    - dense: cosine similarity; the engine proposes rows, the exact cosine orders them.
+    - dense: cosine similarity; the engine may propose rows approximately, the exact cosine orders
+      them.
     - hybrid: 0.6 BM25/max + 0.4 cosine/max, + 0.2 if a title alias is in the query.
-    - linked: hybrid scores, and the rows that they lead to over the link graph: half the hybrid
-      score, half the square root of a personalised PageRank that starts from the best rows, and a
-      bonus for linked rows with the words that the best ones lack. The constants were chosen on
-      training questions of HotpotQA and MuSiQue.
+    - linked: half the hybrid score, half the square root of a personalised PageRank over the link
+      graph that starts from the best rows, and a bonus for linked rows with query words that the
+      best rows lack. The constants were tuned on training questions of HotpotQA and MuSiQue.
     """
 
     def __init__(self, engine: Engine, kind: Kind) -> None:
-        """Rank the passages of an engine.
+        """Check that the engine has the parts that a kind of ranking needs.
 
         Raises:
-            InputError: The engine was made for a kind with fewer parts.
+            InputError: A part is missing.
         """
         self.engine, self.kind = engine, kind
         for part in PARTS[kind]:
@@ -115,12 +118,12 @@ class Ranking:
                 )
 
     def rank(self, query: str, vector: Vector, k: int) -> list[Scored]:
-        """Return at most `k` rows, best first; none without a score, except by cosine alone.
+        """Return at most `k` rows, best first; only dense ranking returns rows without a score.
 
         Args:
             query: The query.
-            vector: Its vector; empty if the ranking uses only words.
-            k: Rows to return.
+            vector: The vector of the query; empty for sparse ranking.
+            k: The number of rows to return.
         """
         if self.kind == "sparse":
             return ordered(*self.engine.best(query, k), k)
@@ -135,17 +138,18 @@ class Ranking:
     def _relevance(self, query: str, vector: Vector, k: int) -> Relevance:
         """Score the rows that words or vectors propose, and those named in the query."""
         pool = max(POOL, 2 * k)
-        found, lexical = self.engine.best(query, pool)
+        matching, lexical = self.engine.best(query, pool)
         near, named = self.engine.nearest(vector, pool), self.engine.rows_named(query)
+        best_words = float(lexical.max(initial=0.0))
         closest = float(self.engine.cosines(vector, near[:1]).max(initial=0.0))
-        top, rows = float(lexical.max(initial=0.0)), np.concatenate([found, near, named])
-        nothing = Relevance(query, vector, top, closest, near[:0], np.zeros(0), named)
-        relevance = self._widen(nothing, rows, rows)
+        empty = Relevance(query, vector, best_words, closest, near[:0], np.zeros(0), named)
+        rows = np.concatenate([matching, near, named])
+        relevance = self._add_candidates(empty, rows, rows)
         relevance.scores[relevance.at(named)] += TITLE_BONUS
         return relevance
 
-    def _widen(self, relevance: Relevance, rows: Rows, near: Rows) -> Relevance:
-        """Add rows to the candidates, scored by words; by the cosine too if they are near."""
+    def _add_candidates(self, relevance: Relevance, rows: Rows, near: Rows) -> Relevance:
+        """Add candidates, scored by words, and those of them in `near` by their cosine, too."""
         rows = distinct(rows)
         rows = rows[~are_among(rows, relevance.rows)]
         if not len(rows):
@@ -155,60 +159,59 @@ class Ranking:
         scores = SPARSE_SHARE * lexical / (relevance.best_words or 1.0)
         places = np.flatnonzero(are_among(rows, near))
         if relevance.closest > 0 and len(places):
-            close = self.engine.cosines(relevance.vector, rows[places])
-            scores[places] += DENSE_SHARE * np.maximum(close, 0) / relevance.closest
-        every = np.concatenate([relevance.rows, rows])
-        order = np.argsort(every)
+            cosines = self.engine.cosines(relevance.vector, rows[places])
+            scores[places] += DENSE_SHARE * np.maximum(cosines, 0) / relevance.closest
+        rows = np.concatenate([relevance.rows, rows])
+        order = np.argsort(rows)
         scores = np.concatenate([relevance.scores, scores])[order]
-        return relevance._replace(rows=every[order], scores=scores)
+        return relevance._replace(rows=rows[order], scores=scores)
 
     def _linked(self, relevance: Relevance, k: int) -> list[Scored]:
         starts, mass = _start(relevance)
         part, walked = walk(self.engine, starts, mass, relevance.rows)
-        led = WALK_SHARE * np.sqrt(_scaled(walked))
-        led = np.maximum(led, 0) + self._completing(relevance, part)
-        rows = part.rows
-        # Of the rows that only links propose, the best get their cosine, too.
+        link_scores = WALK_SHARE * np.sqrt(_scaled(walked)) + self._completing(relevance, part)
+        # Of the rows that only links propose, the best get a cosine score, too.
         count = 2 * k + SPARE
-        added, near = (rows[top_places(led, most)] for most in (max(LED, count), count))
-        relevance = self._widen(relevance, added, near)
+        reached = part.rows[top_places(link_scores, max(LED, count))]
+        near = part.rows[top_places(link_scores, count)]
+        relevance = self._add_candidates(relevance, reached, near)
         scores = (1 - WALK_SHARE) * _scaled(relevance.scores)
-        scores += led[np.searchsorted(rows, relevance.rows)]
+        scores += link_scores[np.searchsorted(part.rows, relevance.rows)]
         return best(relevance.rows, scores, k)
 
     def _completing(self, relevance: Relevance, part: Part) -> Scores:
-        """Score how well each row completes one of the best: linked to it, with words it lacks.
+        """Score how well each row completes one of the best rows with query words that it lacks.
 
-        For a row j linked to a row i among the best 10, the share of the query's BM25 weight that
-        j adds to i, times the relevance of i and the fourth root of the link's weight; the maximum
-        over i.
+        For a row j linked to a row i among the best 10, this is the share of the query's BM25
+        weight that j adds to i, times the relevance of i and the fourth root of the link weight;
+        the maximum over i.
         """
         every, scores = part.rows, _scaled(relevance.scores)
-        found = np.zeros(len(every))
-        first = [one.row for one in best(relevance.rows, scores, COMPLETING)]
-        source, target, weight = part.edges(np.searchsorted(every, first))
+        completing = np.zeros(len(every))
+        seeds = [scored.row for scored in best(relevance.rows, scores, COMPLETING)]
+        source, target, weight = part.edges(np.searchsorted(every, seeds))
         rows, place = np.unique(np.concatenate([source, target]), return_inverse=True)
         words = self.engine.weigh(relevance.query, every[rows])
         if not len(words.highest) or not len(source):
-            return found
-        at, to = place[: len(source)], place[len(source) :]
-        beyond = np.maximum(words.cells[:, to] - words.cells[:, at], 0).sum(axis=0)
+            return completing
+        i, j = place[: len(source)], place[len(source) :]
+        added = np.maximum(words.cells[:, j] - words.cells[:, i], 0).sum(axis=0)
         strength = np.minimum(weight, 1.0) ** LINK_POWER
-        gain = scores[relevance.at(every[source])] * strength * beyond / words.highest.sum()
-        np.maximum.at(found, target, gain)
-        return found
+        gain = scores[relevance.at(every[source])] * strength * added / words.highest.sum()
+        np.maximum.at(completing, target, gain)
+        return completing
 
 
 class Part(NamedTuple):
-    """A part of the link graph; its links join places in `rows`.
+    """A part of the link graph; links are between places in `rows`.
 
     Attributes:
-        rows: All rows in it, ascending.
-        asked: The rows whose links are in it.
-        source: Where each link starts.
-        target: Where it ends.
+        rows: The rows of the part, ascending.
+        asked: The rows whose links are in the part.
+        source: The place of the source of each link.
+        target: The place of its target.
         weight: Its weight.
-        total: The weight of all links of each row; 1 if they are not in it.
+        total: The total weight of the links of each row; 1 if they are not in the part.
     """
 
     rows: Rows
@@ -219,59 +222,60 @@ class Part(NamedTuple):
     total: Scores
 
     @classmethod
-    def of(cls, known: Sequence[tuple[Rows, Links]], besides: Rows) -> Part:
-        """Make a part of some rows with their links, and of other rows."""
-        every = np.concatenate([rows for rows, _ in known])
-        begins = np.concatenate([rows[links.source] for rows, links in known])
-        ends = np.concatenate([links.target for _, links in known])
-        rows = distinct(np.concatenate([every, ends, besides]))
-        total, asked = np.ones(len(rows)), rows.searchsorted(every)
-        total[asked] = np.maximum(np.concatenate([links.total for _, links in known]), 1e-6)
+    def of(cls, known: Sequence[tuple[Rows, Links]], others: Rows) -> Part:
+        """Make a part of rows with their links, and of other rows."""
+        asked = np.concatenate([rows for rows, _ in known])
+        sources = np.concatenate([rows[links.source] for rows, links in known])
+        targets = np.concatenate([links.target for _, links in known])
         weight = np.concatenate([links.weight for _, links in known])
-        return cls(rows, every, rows.searchsorted(begins), rows.searchsorted(ends), weight, total)
+        rows = distinct(np.concatenate([asked, targets, others]))
+        total, totals = np.ones(len(rows)), np.concatenate([links.total for _, links in known])
+        total[rows.searchsorted(asked)] = np.maximum(totals, 1e-6)
+        source, target = rows.searchsorted(sources), rows.searchsorted(targets)
+        return cls(rows, asked, source, target, weight, total)
 
     def walk(self, starts: Rows, mass: Scores) -> Scores:
-        """Return the mass of each row after `STEPS` steps, restarting at the start rows."""
+        """Return the mass of each row after `STEPS` steps with restarts at the start rows."""
         start = np.bincount(self.rows.searchsorted(starts), mass, len(self.rows)).astype(float)
         flow = DAMPING * self.weight / self.total[self.source]
-        found = start
+        current = start
         for _ in range(STEPS):
-            moved = np.bincount(self.target, flow * found[self.source], len(self.rows))
-            found = (1 - DAMPING) * start + moved
-        return found
+            moved = np.bincount(self.target, flow * current[self.source], len(self.rows))
+            current = (1 - DAMPING) * start + moved
+        return current
 
     def edges(self, leading: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-        """Return the links of some places: source, target, weight; parallel links are merged."""
+        """Return the links from some places: source, target, weight; parallel links are merged."""
         size, chosen = len(self.rows), are_among(self.source, leading)
         pairs = self.source[chosen] * size + self.target[chosen]
-        pairs, same = np.unique(pairs, return_inverse=True)
-        weight = np.bincount(same, weights=self.weight[chosen], minlength=len(pairs))
+        pairs, pair_of = np.unique(pairs, return_inverse=True)
+        weight = np.bincount(pair_of, weights=self.weight[chosen], minlength=len(pairs))
         return *np.divmod(pairs, size), weight
 
 
 def walk(engine: Engine, starts: Rows, mass: Scores, candidates: Rows) -> tuple[Part, Scores]:
-    """Personalised PageRank from some rows.
+    """Run a personalised PageRank from some rows.
 
-    The walk is extended from the rows with the most mass; the rest of the mass stays put.
+    The walk is extended from the rows with the most mass; mass that reaches other rows stays there.
 
     Args:
         engine: The engine.
-        starts: The rows at which the walk starts, and restarts.
-        mass: The mass of each at the start.
-        candidates: Rows that are in the result even if the walk does not reach them.
+        starts: The rows where the walk starts and restarts.
+        mass: The mass of each of them.
+        candidates: Rows that are part of the result even if the walk does not reach them.
 
     Returns:
-        The part of the link graph that the walk reached, and the mass of each of its rows.
+        The reached part of the link graph, and the mass of each of its rows.
     """
     known: list[tuple[Rows, Links]] = []
 
-    def expanded(rows: Rows, faint: Scores) -> Part:
+    def extend(rows: Rows, faint: Scores) -> Part:
         known.append((rows, engine.links(rows, faint)))
         return Part.of(known, candidates)
 
     is_small = len(engine) <= SMALL
     rows = engine.rows() if is_small else distinct(starts)
-    part = expanded(rows, np.full(len(rows), 0.0 if is_small else FAINT_START))
+    part = extend(rows, np.full(len(rows), 0.0 if is_small else FAINT_START))
     for _ in range(ROUNDS):
         if len(part.asked) == len(part.rows):
             break
@@ -280,20 +284,20 @@ def walk(engine: Engine, starts: Rows, mass: Scores, candidates: Rows) -> tuple[
         places = top_places(reached, FAR)[:FAR]
         if not len(places):
             break
-        part = expanded(part.rows[places], FAINT / (DAMPING * reached[places]))
+        part = extend(part.rows[places], FAINT / (DAMPING * reached[places]))
     return part, part.walk(starts, mass)
 
 
 def best(rows: Rows, scores: NDArray[np.floating], k: int) -> list[Scored]:
-    """Return the `k` highest positive scores, best first, equal ones by row."""
+    """Return the `k` rows with the highest positive scores, best first; ties are ordered by row."""
     places = top_places(scores, k)
     return ordered(rows[places], scores[places], k)
 
 
 def ordered(rows: Rows, scores: NDArray[np.floating], k: int) -> list[Scored]:
-    """Sort rows by falling score, then by row.
+    """Sort rows by descending score, then by row; return the first `k`.
 
-    Sums differ in their last bits with the order of their terms: scores are rounded.
+    Scores are rounded, because the last bits of a sum depend on the order of its terms.
     """
     rounded = np.round(scores.astype(np.float64), 6)
     order = np.lexsort((rows, -rounded))[:k]
@@ -303,11 +307,11 @@ def ordered(rows: Rows, scores: NDArray[np.floating], k: int) -> list[Scored]:
 def _start(relevance: Relevance) -> tuple[Rows, Scores]:
     """Return the start of walks: a softmax over the best rows, and the rows named in the query."""
     seeds = best(relevance.rows, relevance.scores, SEEDS)
+    rows = np.array([seed.row for seed in seeds], dtype=np.int64)
     scores = np.array([seed.score for seed in seeds])
     weights = np.exp((scores - scores.max(initial=0.0)) / TEMPERATURE)
-    shares = [weights / (weights.sum() or 1), np.full(len(relevance.named), TITLE_START)]
-    rows = np.array([seed.row for seed in seeds], dtype=np.int64)
-    mass = np.concatenate(shares)
+    named = np.full(len(relevance.named), TITLE_START)
+    mass = np.concatenate([weights / (weights.sum() or 1), named])
     return np.concatenate([rows, relevance.named]), mass / (mass.sum() or 1)
 
 
