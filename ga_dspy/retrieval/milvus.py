@@ -1,8 +1,8 @@
-"""Storage and search in Milvus: words, vectors, names and links.
+"""Search in Milvus by words, vectors, names and links.
 
 An index is built and changed in its folder, and published to a collection with a row per passage:
 its words for Milvus's BM25, its vector, the keys of its names, its strongest links. The manifest
-in the folder names the collection, and is all that a machine needs to search there.
+names the collection; to search there, a machine needs nothing else.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ BATCH: Final = 500
 """Rows per request."""
 
 MOST_LINKS: Final = 1000
-"""The strongest links of a row that are stored; walks follow no others."""
+"""The maximum number of links of a row; the strongest are stored."""
 
 _LONGEST: Final = 65_535
-"""Milvus's limit for a text, in bytes."""
+"""Milvus's limit of a text, in bytes."""
 
 _MOST_FOUND: Final = 16_384
-"""Milvus's limit for the results of a request."""
+"""Milvus's limit of results per request."""
 
 
 class MilvusEngine:
-    """A collection of passages on a Milvus server, or in a Milvus Lite file.
+    """The engine of a collection on a Milvus server, or in a Milvus Lite file.
 
     Args:
         published: The collection.
@@ -58,7 +58,7 @@ class MilvusEngine:
         return self._passages
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the address."""
+        """Pickle the name of the collection, without the connection."""
         return MilvusEngine, (self._published, self._passages)
 
     def holds(self, part: str) -> bool:
@@ -80,7 +80,8 @@ class MilvusEngine:
         """Reject conditions on metadata.
 
         Raises:
-            InputError: Always; a search could not exclude the words, names and links of others.
+            InputError: Always, because words, names and links of other passages would influence a
+                search.
         """
         raise InputError(
             "conditions on metadata for an index that is searched in Milvus",
@@ -101,19 +102,20 @@ class MilvusEngine:
 
     def _search(self, field: str, data: Any, count: int, condition: str = "") -> tuple[Any, Any]:
         count = min(max(count, 1), _MOST_FOUND)
-        (found,) = self._call(
+        (hits,) = self._call(
             "search", data=[data], anns_field=field, limit=count, filter=condition,
             output_fields=["row"],
         )  # fmt: skip
-        rows = np.array([hit["row"] for hit in found], dtype=np.int64)
-        scores = np.array([hit["distance"] for hit in found], dtype=np.float32)
-        # Robertson's BM25, negative in Milvus Lite; Lucene's lacks a constant factor.
-        return rows, np.abs(scores) / np.float32(K1 + 1) if field == "words" else scores
+        rows = np.array([hit["row"] for hit in hits], dtype=np.int64)
+        scores = np.array([hit["distance"] for hit in hits], dtype=np.float32)
+        if field == "words":  # BM25 with the constant factor that Lucene's variant omits
+            scores = np.abs(scores) / np.float32(K1 + 1)  # negative in Milvus Lite
+        return rows, scores
 
     # --- Words
 
     def _statistics(self, key: int) -> tuple[int, float, float]:
-        """Return the document frequency of a word, its inverse, and its highest weight."""
+        """Return the document frequency, the IDF and the highest weight of a word."""
         count = _count(self._call, f"TEXT_MATCH(terms, '{_term(key)}')")
         idf = float(np.log(1 + (len(self) - count + 0.5) / (count + 0.5)))
         _, scores = self._search("words", _term(key), 1)
@@ -125,18 +127,18 @@ class MilvusEngine:
         return self._search("words", terms, count) if terms else _NOTHING
 
     def weigh(self, query: str, rows: Rows) -> Weights:
-        """Return the BM25 weight of each of the query's words in given rows."""
-        asked = {k: n for k, n in Counter(word_keys(query)).items() if self._word(k)[0]}
-        cells = np.zeros((len(asked), len(rows)), dtype=np.float32)
-        texts = self._fields(rows, "terms") if asked else {}
-        for place, row in enumerate(rows.tolist() if asked else ()):
+        """Return the BM25 weights of the words of a query in given rows."""
+        words = {k: n for k, n in Counter(word_keys(query)).items() if self._word(k)[0]}
+        cells = np.zeros((len(words), len(rows)), dtype=np.float32)
+        texts = self._fields(rows, "terms") if words else {}
+        for place, row in enumerate(rows.tolist() if words else ()):
             terms = texts[row]["terms"].split()
             norm = K1 * (1 - B + B * len(terms) / self.length)
-            for line, key in enumerate(asked):
-                often = terms.count(_term(key))
-                cells[line, place] = self._word(key)[1] * often / (often + norm)
-        times = np.array(list(asked.values()), dtype=np.float32)
-        return Weights(cells, times, np.array([self._word(key)[2] for key in asked], np.float32))
+            for line, key in enumerate(words):
+                count = terms.count(_term(key))
+                cells[line, place] = self._word(key)[1] * count / (count + norm)
+        times = np.array(list(words.values()), dtype=np.float32)
+        return Weights(cells, times, np.array([self._word(key)[2] for key in words], np.float32))
 
     # --- Vectors
 
@@ -145,19 +147,18 @@ class MilvusEngine:
         return self._search("vector", vector.tolist(), count)[0]  # type: ignore[no-any-return]
 
     def cosines(self, vector: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
-        """Return the cosine of given rows with a unit vector."""
-        found = np.zeros(len(rows), dtype=np.float32)
+        """Return the cosine of each of the given rows with a unit vector."""
+        score_of: dict[int, float] = {}
         if len(rows):
-            among = f"row in {rows.tolist()}"
-            close, scores = self._search("vector", vector.tolist(), len(rows), among)
-            score = dict(zip(close.tolist(), scores.tolist(), strict=True))
-            found[:] = [score.get(row, 0.0) for row in rows.tolist()]
-        return found
+            condition = f"row in {rows.tolist()}"
+            hits, scores = self._search("vector", vector.tolist(), len(rows), condition)
+            score_of = dict(zip(hits.tolist(), scores.tolist(), strict=True))
+        return np.array([score_of.get(row, 0.0) for row in rows.tolist()], dtype=np.float32)
 
     # --- Names and links
 
-    def _named(self, keys: Iterable[int]) -> dict[int, set[int]]:
-        """Return the rows that have each name; a name of too many passages is left out."""
+    def _rows_by_name(self, keys: Iterable[int]) -> dict[int, set[int]]:
+        """Return the rows with each name, without names of too many passages."""
         rows_of = {key: set[int]() for key in _signed(keys)}
         for part in batched(rows_of, BATCH):
             for record in self._rows(f"array_contains_any(aliases, {part})", ["aliases"]):
@@ -168,7 +169,7 @@ class MilvusEngine:
         }
 
     def rows_named(self, text: str) -> Rows:
-        """Return the rows whose name occurs in a text, ascending."""
+        """Return the rows with a name that occurs in a text, ascending."""
         candidates: set[int] = set()
 
         def collect(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -176,13 +177,13 @@ class MilvusEngine:
             return np.zeros(len(keys), dtype=np.bool_)
 
         mentioned_in([text], collect)
-        rows_of = self._named(candidates)
+        rows_of = self._rows_by_name(candidates)
         known = np.array(sorted(rows_of), dtype=np.uint64)
         _, keys = mentioned_in([text], lambda keys: np.isin(keys, known))
         return _sorted(row for key in keys.tolist() for row in rows_of[key])
 
     def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
-        """Return the links of given rows, without those below a share of the row's total weight."""
+        """Return the links of given rows, as `LocalEngine.links`."""
         fields = self._fields(rows, "links", "weights", "total")
         records = [fields[row] for row in rows.tolist()]
         total = np.array([record["total"] for record in records], dtype=np.float64)
@@ -195,9 +196,8 @@ class MilvusEngine:
 
     def passages(self, rows: Sequence[int]) -> list[Passage]:
         """Return the passages of given rows."""
-        rows = list(rows)
-        found = self._fields(rows, *COLUMNS)
-        return [passage_of(found[row]) for row in rows]
+        records = self._fields(rows, *COLUMNS)
+        return [passage_of(records[row]) for row in rows]
 
 
 _NO_LINKS: Final = Links(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
@@ -217,18 +217,18 @@ def _terms(keys: Sequence[int]) -> str:
 
 
 def _signed(keys: Iterable[int]) -> list[int]:
-    """Return keys as Milvus stores them, ascending."""
+    """Return keys as signed integers, as Milvus stores them, ascending."""
     return sorted(np.fromiter(keys, dtype=np.uint64).view(np.int64).tolist())
 
 
 @lru_cache(maxsize=16)
 def _connected(uri: str) -> Any:
-    """Return the client for an address; a Milvus Lite file is opened once per process.
+    """Return the client for an address, which opens a Milvus Lite file once per process.
 
-    The token, if the server requires one, comes from the environment variable MILVUS_TOKEN.
+    If the server requires a token, it is read from the environment variable MILVUS_TOKEN.
 
     Raises:
-        InputError: The address contains a password, which would be written to manifests.
+        InputError: The address contains a password, which manifests would store.
     """
     if without_password(uri) != uri:
         raise InputError(
@@ -241,25 +241,25 @@ def _connected(uri: str) -> Any:
 
 
 def _call(published: Published, what: str, **arguments: Any) -> Any:
-    """Call a method of the client, by its name, for a collection.
+    """Call a method of the Milvus client for a collection.
 
     Raises:
         RunAborted: The server fails.
     """
-    failed = require("pymilvus", "cluster").exceptions.MilvusException
+    milvus_error = require("pymilvus", "cluster").exceptions.MilvusException
     try:
         method = getattr(_connected(published.uri), what)
         return method(collection_name=published.collection, **arguments)
-    except (failed, OSError) as error:
+    except (milvus_error, OSError) as error:
         raise RunAborted(
             f"no answer from Milvus at {without_password(published.uri)} ({error})",
             expected="a running server that has the collection, or a file that ends in .db",
-            remedy="check --uri; a Milvus Lite file serves one process",
+            remedy="check --uri; only one process can open a Milvus Lite file",
         ) from error
 
 
 def _count(call: Callable[..., Any], condition: str = "") -> int:
-    """Return the current number of rows in a collection that meet a condition."""
+    """Return the current number of rows of a collection that meet a condition."""
     (record,) = call("query", filter=condition, output_fields=["count(*)"])
     return int(record["count(*)"])
 
@@ -270,7 +270,7 @@ _PARTS: Final = ("words", "vectors", "aliases", "mentions")
 
 
 def publish(engine: LocalEngine, uri: str, collection: str) -> Published:
-    """Write all rows of an engine to a new collection, which replaces one with this name.
+    """Write all rows of an engine to a new collection; replace one with the same name.
 
     Raises:
         InputError: A passage is too long for Milvus.
@@ -289,36 +289,31 @@ def publish(engine: LocalEngine, uri: str, collection: str) -> Published:
 def refresh(
     before: LocalEngine, after: LocalEngine, gone: Sequence[int], published: Published
 ) -> Published | None:
-    """Publish a change: new rows, and those whose links changed; then delete rows.
+    """Publish a change: send new rows and rows whose links changed, delete others.
 
-    Other rows stay as they are, even if a name or a span that they share became too common.
+    Rows are not sent again only because a name or a span that they share became too common.
 
     Returns:
-        The collection; None if all has to be sent again: the change numbered the rows anew, or an
-        earlier one was interrupted.
+        The collection; None if everything has to be published again, because the change renumbered
+        the rows or an earlier one was interrupted.
     """
     call, rows = partial(_call, published), after.rows()
     is_renumbered = len(after) - len(before) + len(gone) != after.size - before.size
     if is_renumbered or _count(call) != len(before):
         return None
-    new = rows[rows >= before.size]
-    touched = [new]
+    new, lost = rows[rows >= before.size], np.array(gone, dtype=np.int64)
+    changed = [new]
     if after.holds("mentions"):
-        lost = np.array(sorted(gone), dtype=np.int64)
-        touched += [
-            engine.links(some, np.zeros(len(some))).target
-            for engine, some in ((after, new), (before, lost))
-            if len(some)
-        ]
-    changed = np.setdiff1d(np.concatenate(touched), after.dead)
-    _send(call, after, changed)
-    if len(gone):
-        call("delete", ids=[int(row) for row in gone])
+        changed.append(after.links(new, np.zeros(len(new))).target)
+        changed.append(before.links(lost, np.zeros(len(lost))).target)
+    _send(call, after, np.setdiff1d(np.concatenate(changed), after.dead))
+    if len(lost):
+        call("delete", ids=lost.tolist())
     return published.model_copy(update={"size": after.size})
 
 
 def withdraw(published: Published) -> None:
-    """Drop a collection that no manifest names anymore."""
+    """Drop a collection that no manifest names any more."""
     _call(published, "drop_collection")
 
 
@@ -356,7 +351,7 @@ def _create(call: Callable[..., Any], dimension: int) -> None:
 
 
 def _send(call: Callable[..., Any], engine: LocalEngine, rows: Rows) -> int:
-    """Send rows; return their number of words."""
+    """Send rows to a collection; return their number of words."""
     words = 0
     for at in range(0, len(rows), BATCH):
         part = rows[at : at + BATCH]
