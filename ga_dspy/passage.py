@@ -161,11 +161,12 @@ class Passage(Sourced):
         content, spans = self.content, list(spans)
         body = [span for span in sentences(content) if span[0] >= len(self.title)]
         body = body or [(0, len(content))]
-        quoted = []
-        for start, end in body:
-            if any(start < b and a < end for a, b in spans):
-                quoted.append((start, end))
-        return " … ".join(" ".join(content[a:b].split()) for a, b in quoted or body[:1])
+
+        def is_cited(sentence: tuple[int, int]) -> bool:
+            return any(start < sentence[1] and sentence[0] < end for start, end in spans)
+
+        cited = list(filter(is_cited, body)) or body[:1]
+        return " … ".join(" ".join(content[start:end].split()) for start, end in cited)
 
     def _repr_html_(self) -> str:
         """Show title, text, id and source in a notebook."""

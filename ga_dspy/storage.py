@@ -387,12 +387,13 @@ class Generation(BaseModel):
         if hashes is None:
             hashes = sum(stored.bytes for stored in self.files.values()) <= _HASHED_BY_DEFAULT
         for name, stored in self.files.items():
-            path, expected = folder / name, f"{stored.bytes} bytes"
-            found = f"has {path.stat().st_size} bytes" if path.is_file() else "is missing"
-            if found == f"has {expected}" and hashes:
-                found, expected = f"has SHA-256 {sha256_of(path)}", f"SHA-256 {stored.sha256}"
-            if found != f"has {expected}":
-                raise damaged_contents(f"{path} {found}", expected)
+            path = folder / name
+            if not path.is_file():
+                raise damaged_contents(f"{path} is missing", f"{stored.bytes} bytes")
+            if (size := path.stat().st_size) != stored.bytes:
+                raise damaged_contents(f"{path} has {size} bytes", f"{stored.bytes} bytes")
+            if hashes and (sha256 := sha256_of(path)) != stored.sha256:
+                raise damaged_contents(f"{path} has SHA-256 {sha256}", f"SHA-256 {stored.sha256}")
 
     def is_intact(self, folder: Path) -> bool:
         """Return whether `check` passes; log its error."""

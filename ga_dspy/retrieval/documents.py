@@ -300,8 +300,7 @@ def _docx(data: bytes) -> Document:
     styles = "p[style-name='Title'] => title"
     html = require("mammoth", "files").convert_to_html(BytesIO(data), style_map=styles).value
     page = _page(html)
-    stated = {name: value for name, value in page.metadata.items() if value}
-    return page._replace(metadata=properties | stated)
+    return page._replace(metadata=properties | {k: v for k, v in page.metadata.items() if v})
 
 
 def _pptx(data: bytes) -> Document:
@@ -613,9 +612,8 @@ def read_document(name: str, data: bytes) -> Document:
     size = sum(len(section.text) for section in sections)
     # Files with ordinary contents have less text than this.
     check_size("it has {:,} characters", size, 5_000_000 + 20 * len(data))
-    return document._replace(
-        sections=sections, notes=(*notes, *document.notes), whole=whole and document.whole
-    )
+    notes, whole = (*notes, *document.notes), whole and document.whole
+    return document._replace(sections=sections, notes=notes, whole=whole)
 
 
 # --- A separate process with limits on time, memory and text

@@ -115,10 +115,8 @@ class StaticEncoder:
             DamagedFile: The packaged vectors were changed.
             MissingExtra: tokenizers is not installed.
         """
-        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        for vector, text in zip(vectors, texts, strict=True):
-            vector[:] = self.encode_query(text)
-        return vectors
+        vectors = [self.encode_query(text) for text in texts]
+        return np.array(vectors, dtype=np.float32).reshape(-1, self.dimension)
 
     def encode_query(self, text: str) -> NDArray[np.float32]:
         """Encode a query, shape (256,), of length 1."""
@@ -143,11 +141,8 @@ class StaticEncoder:
 @cache
 def _word_pieces() -> tuple[Any, NDArray[np.int8], NDArray[np.float64], NDArray[np.int64]]:
     """Load the tokenizer, the vectors and weights of word pieces, and the unused pieces."""
-    path = _check_hash(
-        Path(__file__).with_name(f"{STATIC}.npz"),
-        STATIC_SHA256,
-        "install ga_dspy again, or `git checkout` the file in a clone",
-    )
+    remedy = "install ga_dspy again, or `git checkout` the file in a clone"
+    path = _check_hash(Path(__file__).with_name(f"{STATIC}.npz"), STATIC_SHA256, remedy)
     with np.load(path, allow_pickle=False) as file:
         text = file["tokenizer"].tobytes()
         tokenizer = require("tokenizers", "search").Tokenizer.from_buffer(text)
@@ -406,10 +401,8 @@ def load_model(kind: str, source: str, extra: str) -> Any:
 
 def _parameters_hash(model: Any) -> str:
     """Hash all weights, independent of their names, file format and library version."""
-    digests = sorted(
-        hashlib.sha256(p.detach().cpu().float().contiguous().numpy().tobytes()).hexdigest()
-        for p in model.parameters()
-    )
+    arrays = (p.detach().cpu().float().contiguous().numpy() for p in model.parameters())
+    digests = sorted(hashlib.sha256(array.tobytes()).hexdigest() for array in arrays)
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 

@@ -350,11 +350,11 @@ class LocalEngine:
         for number, (table, (begin, end)) in enumerate(zip(self.tables[name], lists, strict=True)):
             places, cells = ragged(begin, end, len(table.rows))
             rows = table.rows[cells].astype(np.int64)
-            valid = None if self._is_whole else self._alive[rows]
+            valid: Any = slice(None) if self._is_whole else self._alive[rows]
             if name == "mentions" and self._mentions_owner is not None:
                 valid = self._mentions_owner[rows] == number
-            all_places.append(places if valid is None else places[valid])
-            all_rows.append(rows if valid is None else rows[valid])
+            all_places.append(places[valid])
+            all_rows.append(rows[valid])
         return np.concatenate(all_places), np.concatenate(all_rows)
 
     def count(
@@ -475,8 +475,9 @@ class LocalEngine:
     def holding(self, name: str) -> Rows:
         """Return the rows that contain every word of a name, ascending."""
         keys = np.array(list(set(word_keys(name))), dtype=np.uint64)
-        rows, counts = np.unique(self.find("words", keys)[1], return_counts=True)
-        return rows[counts == len(keys)]
+        _, holders = self.find("words", keys)
+        rows, counts = np.unique(holders, return_counts=True)
+        return np.asarray(rows[counts == len(keys)], dtype=np.int64)
 
     # --- Names and links
 

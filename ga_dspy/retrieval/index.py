@@ -71,17 +71,16 @@ def _make_engine(
     progress: Progress,
 ) -> LocalEngine:  # fmt: skip
     """Make the engine of an index; report the stages "encoding" and "linking"."""
+    size = len(table)
 
     def vectors() -> Iterator[NDArray[np.float32]]:
         if encoder:
             texts, work = map(dense_text, table), folder and folder.parent
-            yield from encoders.encode_texts(
-                texts, len(table), encoder, work=work, progress=progress
-            )
-        progress("linking", 0, len(table))
+            yield from encoders.encode_texts(texts, size, encoder, work=work, progress=progress)
+        progress("linking", 0, size)
 
     engine = segments.make_engine(table, kind, vectors(), folder)
-    progress("linking", len(table), len(table))
+    progress("linking", size, size)
     return engine
 
 
@@ -190,7 +189,7 @@ class Index(PassageRetriever):
     ) -> None:
         self.reranker = reranker or manifest.reranker
         self.require = tuple(sorted({*manifest.require, *check_names("require", require)}))
-        self.path, self._passed_encoder, self._redact = path, encoder, redact
+        self.path, self._encoder, self._redact = path, encoder, redact
         self._write_lock = threading.RLock()
         self._current = _state_of(engine, manifest)
         if redact is not None:
@@ -563,8 +562,7 @@ class Index(PassageRetriever):
         stored = self.manifest.encoder
         if stored is None:
             return None
-        passed = self._passed_encoder
-        encoder = as_encoder(stored.name if passed is None else passed)
+        encoder = as_encoder(stored.name if self._encoder is None else self._encoder)
         if encoder.fingerprint != stored.fingerprint:
             raise InputError(
                 f"encoder {encoder.name!r} has fingerprint {encoder.fingerprint[:12]}",
@@ -744,8 +742,8 @@ class Index(PassageRetriever):
         old, manifest = manifest.published, manifest.model_copy(update=update)
         if self.path is not None:
             if old:
-                published = refresh(before, engine, rows, old)
-                published = published or _published(engine, manifest, old.uri, self.path)
+                refreshed = refresh(before, engine, rows, old)
+                published = refreshed or _published(engine, manifest, old.uri, self.path)
                 manifest = manifest.model_copy(update={"published": published})
             manifest = manifest.put(self.path, partial(segments.save, engine))
             rmtree(self.path / WORK, ignore_errors=True)

@@ -108,9 +108,10 @@ class MilvusEngine:
         )  # fmt: skip
         rows = np.array([hit["row"] for hit in hits], dtype=np.int64)
         scores = np.array([hit["distance"] for hit in hits], dtype=np.float32)
-        if field == "words":  # BM25 with the constant factor that Lucene's variant omits
-            scores = np.abs(scores) / np.float32(K1 + 1)  # negative in Milvus Lite
-        return rows, scores
+        if field != "words":
+            return rows, scores
+        # BM25 with a constant factor that Lucene's variant omits; negative in Milvus Lite.
+        return rows, np.abs(scores) / np.float32(K1 + 1)
 
     # --- Words
 
@@ -355,8 +356,7 @@ def _send(call: Callable[..., Any], engine: LocalEngine, rows: Rows) -> int:
     words = 0
     for at in range(0, len(rows), BATCH):
         part = rows[at : at + BATCH]
-        has_links = engine.holds("mentions")
-        links = engine.links(part, np.zeros(len(part))) if has_links else _NO_LINKS
+        links = engine.links(part, np.zeros(len(part))) if engine.holds("mentions") else _NO_LINKS
         records = list[dict[str, Any]]()
         vectors = engine.vectors(part) if engine.holds("vectors") else None
         for place, passage in enumerate(engine.passages(part.tolist())):

@@ -328,9 +328,8 @@ def mentioned(
         length[hit], key[hit] = size, run[hit]
     hits = np.flatnonzero(length)
     free, chosen = 0, []
-    for number, start, size in zip(
-        hits.tolist(), at[hits].tolist(), length[hits].tolist(), strict=True
-    ):
+    columns = hits.tolist(), at[hits].tolist(), length[hits].tolist()
+    for number, start, size in zip(*columns, strict=True):
         if start >= free:  # names do not overlap, and none crosses the end of a text
             chosen.append(number)
             free = start + size
@@ -370,10 +369,8 @@ def among(names: NDArray[np.uint64]) -> Known:
 
 # --- The analysis of passages
 
-_LISTS: Final = {
-    "words": ("words",), "vectors": (), "aliases": ("aliases",), "mentions": ("spans", "text"),
-}  # fmt: skip
-"""The lists of keys that each part of an index is made from."""
+_LISTS: Final = {"words": ("words",), "aliases": ("aliases",), "mentions": ("spans", "text")}
+"""The lists of keys that a part of an index is made from."""
 
 
 def analyse(passages: Iterable[Passage], out: Columns, kind: Kind) -> Arrays:
@@ -382,7 +379,7 @@ def analyse(passages: Iterable[Passage], out: Columns, kind: Kind) -> Arrays:
     For links, this includes the words of the texts, in which `mentioned` finds names later, once
     all names are known.
     """
-    needed = chain.from_iterable(_LISTS[part] for part in PARTS[kind])
+    needed = chain.from_iterable(_LISTS.get(part, ()) for part in PARTS[kind])
     lists: dict[str, list[Sequence[int]]] = {name: [] for name in ("ids", *needed)}
     starts: list[bool] = []
     for passage in passages:

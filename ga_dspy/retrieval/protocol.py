@@ -357,9 +357,7 @@ def check_query(query: str, k: int) -> None:
 
 # --- How a retriever is called
 
-_DEPTH_NAMES = (
-    "k", "top_k", "topk", "n", "n_results", "num_results", "max_results", "limit",
-)  # fmt: skip
+_DEPTH_NAMES = ("k", "top_k", "topk", "n", "n_results", "num_results", "max_results", "limit")
 
 _METHODS = (("invoke", "ainvoke"), ("__call__", "acall"), ("retrieve", "aretrieve"))
 

@@ -608,10 +608,8 @@ def read_passages(
     if not read.passages:
         raise _no_passages(paths, incomplete)
     if incomplete:
-        _LOG.warning(
-            "%d of %d files were not read completely: %s",
-            len(incomplete), len(read.files), listed(incomplete, 10, "; "),
-        )  # fmt: skip
+        counts = f"{len(incomplete)} of {len(read.files)}"
+        _LOG.warning("%s files were not read completely: %s", counts, listed(incomplete, 10, "; "))
     return read.passages
 
 
@@ -698,9 +696,8 @@ class Sources(BaseModel):
         if index is not None:
             options["redact"] = index.redactor
         paths = [os.path.normpath(folder / path) for path in self.paths]
-        read = read_files(
-            paths, chunk_tokens=self.chunk_tokens, overlap=self.overlap, known=known, **options
-        )
+        options |= {"chunk_tokens": self.chunk_tokens, "overlap": self.overlap}
+        read = read_files(paths, known=known, **options)
         if not read.passages:
             raise _no_passages(paths, read.files)
         return read

@@ -24,8 +24,8 @@ from ga_dspy.errors import require
 EXTRA = "scans"
 
 _DPI = 200
-_RULE_LENGTH = 67  # pixels, of the shortest ruling line
-_RULE_WIDTH = 12  # pixels, of the thickest ruling line
+_MIN_RULE = 67  # pixels, the length of the shortest ruling line
+_MAX_WIDTH = 12  # pixels, the width of the thickest ruling line
 _MIN_CONFIDENCE = 2.0  # of Tesseract in the direction of a page; about 10 for a page of text
 
 
@@ -60,7 +60,7 @@ def page_parts(page: Any, tables: Sequence[Any]) -> Iterator[str | list[list[str
     def table_at(index: int) -> int | None:
         left, bottom, right, top = text.get_charbox(index)
         x, y = view.to_bitmap((left + right) / 2, (bottom + top) / 2)
-        for number, box in enumerate(map(attrgetter("bbox"), tables)):
+        for number, box in enumerate(table.bbox for table in tables):
             if box.x <= x <= box.x + box.width and box.y <= y <= box.y + box.height:
                 return number
         return None
@@ -71,8 +71,7 @@ def page_parts(page: Any, tables: Sequence[Any]) -> Iterator[str | list[list[str
             codes = (library.raw.FPDFText_GetUnicode(text, index) for index in indices)
             yield from _text("".join(map(chr, codes)))
         elif table := remaining.pop(number, None):
-            rows = filter(None, (table.header, *table.rows))
-            yield [list(map(attrgetter("text"), row)) for row in rows]
+            yield [[*map(attrgetter("text"), row)] for row in (table.header, *table.rows) if row]
 
 
 def _text(text: str) -> list[str]:
@@ -128,11 +127,10 @@ def _take_rules(pixels: Any, axis: int) -> list[tuple[slice, slice]]:
     """Erase the ruling lines along an axis from an image, and return where they were."""
     ndimage = require("scipy.ndimage", "search")
     dark = (pixels < 0.7 * np.median(pixels)).astype(np.uint8)
-    cores = ndimage.minimum_filter1d(dark, _RULE_LENGTH, axis)
-    lines = ndimage.maximum_filter1d(cores, _RULE_LENGTH, axis)
-    lines = ndimage.binary_dilation(lines, iterations=2)
+    cores = ndimage.minimum_filter1d(dark, _MIN_RULE, axis)
+    lines = ndimage.binary_dilation(ndimage.maximum_filter1d(cores, _MIN_RULE, axis), iterations=2)
     boxes = ndimage.find_objects(ndimage.label(lines)[0])
-    rules = [box for box in boxes if box[1 - axis].stop - box[1 - axis].start <= _RULE_WIDTH]
+    rules = [box for box in boxes if box[1 - axis].stop - box[1 - axis].start <= _MAX_WIDTH]
     for rule in rules:
         pixels[rule][lines[rule]] = 255
     return rules

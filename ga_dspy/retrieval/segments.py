@@ -182,9 +182,8 @@ def _mentions(
     is_known: Known = engine.known
     if not more:  # faster for many texts
         is_known = postings.among(names.keys[names_few(np.diff(names.starts))])
-    yield postings.mentioned_in(
-        [passage.text for passage in engine.passages(older.tolist())], is_known
-    )
+    texts = [passage.text for passage in engine.passages(older.tolist())]
+    yield postings.mentioned_in(texts, is_known)
     for arrays in map(_open, chunks):
         words, sizes = arrays["text.held.u8"], np.diff(arrays["text.of.i8"])
         yield postings.mentioned(words, arrays["starts.b1"], sizes, is_known)

@@ -109,8 +109,7 @@ def read_manifest(folder: Path) -> Manifest:
 # --- Passages
 
 _BATCH = 8192
-_TEXT_COLUMNS = ("id", "title", "text")
-COLUMNS = (*_TEXT_COLUMNS, "metadata")
+COLUMNS = ("id", "title", "text", "metadata")
 PASSAGES = "passages.arrow"
 
 
@@ -132,7 +131,7 @@ class PassageTable:
         sink = pyarrow.OSFile(str(path), "wb") if path else pyarrow.BufferOutputStream()
         with pyarrow.ipc.new_file(sink, _schema()) as writer:
             for batch in batched(passages, _BATCH):
-                columns = {name: map(attrgetter(name), batch) for name in _TEXT_COLUMNS}
+                columns = {name: map(attrgetter(name), batch) for name in COLUMNS}
                 columns["metadata"] = map(metadata_json, batch)
                 writer.write_batch(pyarrow.record_batch(columns, _schema()))
         if path:
