@@ -250,6 +250,15 @@ def test_pieces_share_an_overlap_where_one_is_asked_for() -> None:
     assert chunks[-1].endswith("river number 99.")
 
 
+@pytest.mark.parametrize(("chunk_tokens", "overlap"), [(0, 0), (19, 0), (100, 51), (100, -1)])
+def test_a_chunk_size_or_an_overlap_out_of_range_is_refused(
+    tmp_path: Path, chunk_tokens: int, overlap: int
+) -> None:
+    (tmp_path / "note.txt").write_text("A note.")
+    with pytest.raises(InputError, match="chunk_tokens from 20"):
+        read_files(tmp_path, chunk_tokens=chunk_tokens, overlap=overlap)
+
+
 def test_a_text_of_one_endless_word_is_cut_too() -> None:
     chunks = chunk_text("a" * 40_000)
     assert all(estimate_tokens(chunk) <= CHUNK_TOKENS for chunk in chunks)

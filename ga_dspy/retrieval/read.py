@@ -170,7 +170,7 @@ class _File(NamedTuple):
         path: The path of the file.
         name: Its name in ids, unique among all files.
         folder: The resolved folder that must contain it.
-        is_given: Whether the caller named the file itself, not its folder.
+        is_given: Whether the caller passed the file itself, not its folder.
         left_out: Why it is left out; empty if it is to be read.
     """
 
@@ -405,12 +405,12 @@ def read_files(
             "module:function", or a function from text to text. File names are kept.
 
     Raises:
-        InputError: A path is missing or in no supported format, a file that was named itself
-            cannot be read, `strict` and a file cannot be read completely, a number is out of
-            range, or `redact` fails.
-        MissingExtra: The library that reads a file that was named itself is not installed.
+        InputError: A path is missing or in no supported format, a file that was passed directly
+            cannot be read, `strict` and a file cannot be read completely, a number is out of range,
+            or `redact` fails.
+        MissingExtra: The library that reads a file that was passed directly is not installed.
     """
-    cutting = Cutting(chunk_tokens or CHUNK_TOKENS, overlap)
+    cutting = Cutting(CHUNK_TOKENS if chunk_tokens is None else chunk_tokens, overlap)
     if cutting.chunk_tokens < 20 or not 0 <= overlap <= cutting.chunk_tokens // 2:
         raise InputError(
             f"chunk_tokens is {cutting.chunk_tokens}, overlap {overlap}",
@@ -451,7 +451,7 @@ class _Contents(NamedTuple):
 def _read(
     file: _File, reader: DocumentReader, known: Known | None, redactor: Redactor | None
 ) -> _Contents:
-    """Read and redact a file; an error becomes a note, unless the caller named the file itself."""
+    """Read and redact a file; an error becomes a note, unless the file was passed directly."""
     if file.left_out:
         return _Contents(file, FileRead(name=file.name, status="left out", notes=(file.left_out,)))
     extension, sha256 = Path(file.name).suffix.lower(), ""
@@ -600,8 +600,8 @@ def read_passages(
         strict: Stop at the first file that cannot be read completely.
 
     Raises:
-        InputError: No file has a passage, a path is missing or in no supported format, a file
-            that was named itself does not parse, or `strict` and a file cannot be read completely.
+        InputError: No file has a passage, a path is missing or in no supported format, a file that
+            was passed directly does not parse, or `strict` and a file cannot be read completely.
     """
     read = read_files(paths, chunk_tokens=chunk_tokens, overlap=overlap, strict=strict)
     incomplete = [file for file in read.files if not file.is_whole]
