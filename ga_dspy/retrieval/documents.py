@@ -434,7 +434,7 @@ def _rows_of(record: Mapping[str, Any], flaws: _Flaws, place: str) -> Iterator[R
 
 
 def join_sentences(sentences: Sequence[Any] | str) -> str:
-    """Join sentences with spaces, where they have none.
+    """Join sentences, with a space where there is none between them.
 
     >>> join_sentences(["One.", " Two.", "Three."])
     'One. Two. Three.'

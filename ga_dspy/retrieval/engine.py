@@ -139,7 +139,7 @@ class Segment(NamedTuple):
     def nearest(
         self, vector: NDArray[np.float32], count: int, alive: NDArray[np.bool_] | None
     ) -> NDArray[np.int64]:
-        """Return the places of the living passages nearest to a unit vector; None: all live."""
+        """Return the places of the passages nearest to a unit vector, without those not `alive`."""
         if self.near is None:
             scores = self.vectors @ vector
             if alive is not None:
@@ -157,7 +157,7 @@ class Segment(NamedTuple):
 
 
 def names_few(count: Any) -> Any:
-    """Return the mask of names that at least one and not too many passages have, by their count."""
+    """Return the mask of names that some, but not too many passages have, given their counts."""
     return (count > 0) & (count <= MOST_TARGETS)
 
 
@@ -325,9 +325,9 @@ class LocalEngine:
     # --- Tables over all segments
 
     def _mentions_owners(self) -> NDArray[np.int16] | None:
-        """Return the segment with the current mentions of each row, or -1; None if trivial.
+        """Return the segment with the current mentions of each row, or -1; None if all are current.
 
-        Earlier segments may hold outdated mentions of the row.
+        Earlier segments may hold outdated mentions of a row.
         """
         if "mentions" not in self.tables or (len(self.segments) == 1 and self._is_whole):
             return None

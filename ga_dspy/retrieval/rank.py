@@ -33,7 +33,7 @@ SPARE = 100
 """Additional candidates from an approximate index, reranked by the exact cosine."""
 
 SEEDS, TEMPERATURE, TITLE_START = 20, 0.07, 0.3
-"""Start of a walk: number of best rows, temperature of their softmax, mass of rows in the query."""
+"""Walk start: number of best rows, temperature of their softmax, mass of a row that is named."""
 
 COMPLETING, LINK_POWER = 10, 0.25
 """Bonus for completing rows: number of best rows that they may complete, power of link weights."""
@@ -48,8 +48,8 @@ SMALL = 400
 """In an index of up to this many passages, the walk covers all links."""
 
 FAINT_START, FAINT = 1e-3, 5e-6
-"""A walk leaves out links of start rows below this share of a row's total weight, and links of
-later rows that would carry less mass."""
+"""A walk leaves out links below `FAINT_START` of the total weight of a start row, and links of
+later rows that would carry less mass than `FAINT`."""
 
 
 def dense_text(passage: Passage) -> str:

@@ -218,15 +218,15 @@ def changed(
         kept = []
     elif not weight:
         return LocalEngine(engine.segments, dead)
-    tail, base = engine.segments[len(kept) :], kept[-1].end if kept else 0
-    stays = np.ones(engine.size - base, dtype=np.bool_)
+    merged, base = engine.segments[len(kept) :], kept[-1].end if kept else 0
+    is_copied = np.ones(engine.size - base, dtype=np.bool_)
     if not kept:
-        stays[dead] = False
-    rows, folder = base + np.flatnonzero(stays), new_folder(work)
-    texts = compress(chain.from_iterable(segment.texts for segment in tail), stays)
+        is_copied[dead] = False
+    rows, folder = base + np.flatnonzero(is_copied), new_folder(work)
+    texts = compress(chain.from_iterable(segment.texts for segment in merged), is_copied)
     blocks = (engine.vectors(rows[at : at + CHUNK]) for at in range(0, len(rows), CHUNK))
     if kind == "linked":
-        older = np.concatenate([older, *(s.arrays["mentions.whose.i4"] for s in tail)])
+        older = np.concatenate([older, *(s.arrays["mentions.whose.i4"] for s in merged)])
         older = np.setdiff1d(older[older < base], dead)
     return make_engine(
         PassageTable.of(chain(texts, new), folder and folder / PASSAGES), kind,
