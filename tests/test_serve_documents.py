@@ -491,6 +491,23 @@ def test_a_key_file_with_a_mistake_is_refused_without_repeating_a_key(
     assert "secret-of-a" not in str(refused.value)
 
 
+@pytest.mark.parametrize("place", ["GA_DSPY_API_KEY", "acme"])
+def test_a_key_in_two_places_is_refused_at_the_start(
+    place: str, index: ga_dspy.Index, tmp_path: Path, command: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("GA_DSPY_WRITE_KEY", f"another-key-that-may-write,{WRITE}")
+    options = list[str | Path]()
+    if place == "GA_DSPY_API_KEY":
+        monkeypatch.setenv(place, WRITE)
+    else:
+        digest = Key.of(WRITE.encode()).sha256
+        options = ["--keys", entry(tmp_path, f'[acme]\nsha256 = "{digest}"\n')]
+    done = command("serve", "--index", str(index.path), *options, cwd=tmp_path)
+    assert done.returncode == 2 and WRITE not in done.stderr
+    assert f"{place} and GA_DSPY_WRITE_KEY hold the same key" in done.stderr
+
+
 def test_a_key_with_conditions_that_filter_nothing_is_refused(index: ga_dspy.Index) -> None:
     service = Service(ga_dspy.VanillaRAG(index))
     with pytest.raises(InputError, match="condition"):

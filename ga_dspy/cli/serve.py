@@ -79,37 +79,44 @@ def choose_deadline(given: float | None, lms: Sequence[dspy.BaseLM]) -> float:
 
 
 def read_keys(options: ServerOptions) -> list[Key]:
-    """Return the API keys in environment variables and in the key file.
+    """Return the API keys from the key file and the environment variables.
 
-    `GA_DSPY_API_KEY`, or the variable that the options name, has comma-separated keys that may ask
+    The comma-separated keys in `GA_DSPY_API_KEY`, or in the variable that the options name, may ask
     and read the metrics; those in `GA_DSPY_WRITE_KEY` may also write.
 
     Raises:
-        InputError: The variable is unset, a key is short, the key file is invalid, or other
-            machines could ask without a key.
+        InputError: The variable is unset, a key is short, two places have the same key, the key
+            file is invalid, or other machines could ask without a key.
     """
     from ga_dspy.serve import Key, read_key_file
 
     keys = read_key_file(options.keys) if options.keys else []
-    asking = options.api_key_env or "GA_DSPY_API_KEY"
-    found = ""
-    for name, rights in ((asking, {"ask", "metrics"}), (WRITE_KEY, {"ask", "metrics", "write"})):
-        given = [key.strip() for key in os.environ.get(name, "").split(",") if key.strip()]
-        if any(len(key) < 16 for key in given):
-            found = f"{name} holds a short key"
-        keys += [Key.of(key.encode(), name=name, rights=rights) for key in given]
+    variable, problem = options.api_key_env or "GA_DSPY_API_KEY", ""
+    rights_of = {variable: {"ask", "metrics"}, WRITE_KEY: {"ask", "metrics", "write"}}
+    for name, rights in rights_of.items():
+        texts = [text.strip() for text in os.environ.get(name, "").split(",") if text.strip()]
+        if any(len(text) < 16 for text in texts):
+            problem = f"{name} holds a short key"
+        keys += [Key.of(text.encode(), name=name, rights=rights) for text in texts]
     is_local = options.host in ("127.0.0.1", "::1", "localhost")
-    if options.api_key_env and not os.environ.get(asking, "").strip(" ,"):
-        found = f"{asking} is not set"
+    if options.api_key_env and not os.environ.get(variable, "").strip(" ,"):
+        problem = f"{variable} is not set"
     elif not (keys or options.is_open or is_local):
-        found = f"{asking} is not set, and everyone who reaches {options.host} could ask"
-    if found:
+        problem = f"{variable} is not set, and everyone who reaches {options.host} could ask"
+    if problem:
         raise InputError(
-            found,
+            problem,
             expected="comma-separated keys of at least 16 characters",
             remedy="set it: python -c 'import secrets; print(secrets.token_urlsafe(32))' makes a "
             "key (or --host 127.0.0.1; or --open, if something else restricts access)",
         )
+    places = dict[str, str]()
+    for key in keys:
+        first = places.setdefault(key.sha256, key.name)
+        if first != key.name:
+            found, expected = f"{first} and {key.name} hold the same key", "each key in one place"
+            remedy = f"remove one of the two; a key in {WRITE_KEY} may also ask"
+            raise InputError(found, expected=expected, remedy=remedy)
     return keys
 
 
