@@ -141,6 +141,16 @@ def test_files_are_added_and_passages_deleted_by_id_or_file(command: Command, bu
     assert table(run(command, built, "sync"))["added"] == (0, 2)
 
 
+def test_deleting_all_passages_is_refused_with_a_remedy(command: Command, built: Path) -> None:
+    every = ("company/bridge.md", "nile.txt", "rows.csv")
+    said = run(command, built, "delete", *every, code=2)
+    assert "this would delete all passages of ix. Add other documents first, or delete" in said
+    assert "no passage with id 'nothing'" in run(
+        command, built, "delete", *every[:2], "nothing", code=2
+    )
+    assert len(Index.open(built / "ix")) == 3
+
+
 def test_adding_a_changed_file_removes_what_it_no_longer_has(command: Command, built: Path) -> None:
     (built / "docs" / "rows.csv").write_text("id,text\n2,Bergen has a funicular.\n")
     assert table(run(command, built, "add", "docs"))["removed"] == (0, 1)

@@ -96,6 +96,17 @@ def test_a_document_is_found_as_soon_as_it_is_added_and_gone_once_deleted(
         assert client.delete("/documents/halden").status_code == 404
 
 
+def test_the_last_document_is_deleted_only_after_another_was_added(index: ga_dspy.Index) -> None:
+    with writing(index) as client:
+        assert client.delete("/documents/harbour.md").json()["removed"] == 1
+        refused = client.delete("/documents/tower.md")
+        assert refused.status_code == 400
+        assert refused.json()["found"] == "'tower.md' is the last document of the index"
+        assert refused.json()["remedy"] == "add another document first"
+        client.post("/documents", json=HALDEN)
+        assert client.delete("/documents/tower.md").json()["removed"] == 1
+
+
 def test_a_document_that_is_added_again_replaces_all_its_passages(index: ga_dspy.Index) -> None:
     long = " ".join(f"Sentence {n} is about the town of Burwick and its mills." for n in range(200))
     with writing(index) as client:

@@ -153,6 +153,9 @@ def delete(
             gone += [passage.id for passage in found.passages]
         else:
             gone += ids_of.get(id) or (id,)
+    if len(gone) >= len(opened) and opened.ids <= {*gone}:
+        remedy = "add other documents first, or delete the folder of the index"
+        raise InputError(f"this would delete all passages of {index}", remedy=remedy)
     Console().print(f"{index}: deleted {number(opened.delete(gone), 'passage')}")
 
 

@@ -236,9 +236,18 @@ class DocumentStore:
         return Changed.of(changes, documents=infos)
 
     def delete(self, caller: Key, id: str) -> Changed:
-        """Delete a document."""
+        """Delete a document.
+
+        Raises:
+            HTTPException: The caller sees no such document.
+            InputError: The index has no other document.
+        """
         with self.changing() as whole:
-            return Changed(removed=whole.delete(one.id for one in self.find(caller, id).texts))
+            passages = self.find(caller, id).texts
+            if len(passages) == len(whole):
+                remedy = "add another document first"
+                raise InputError(f"{id!r} is the last document of the index", remedy=remedy)
+            return Changed(removed=whole.delete(passage.id for passage in passages))
 
     def sync(self, caller: Key, yes: bool) -> Changed:
         """Update the index to the current contents of its files; uploaded documents stay.
