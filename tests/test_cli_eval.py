@@ -18,6 +18,7 @@ from endpoint import Behaviour, Endpoint, Outage
 
 import ga_dspy
 from ga_dspy import Index, Passage
+from ga_dspy.cli.choices import choose_lms
 from ga_dspy.demo import corpus, questions
 from ga_dspy.eval import Report, load, protocol_of, run
 from ga_dspy.eval.result import RunJournal
@@ -106,6 +107,28 @@ def test_the_same_model_at_another_address_does_not_go_on_with_the_run(
     done = command(*args, *at(serve()), cwd=tmp_path)
     assert done.returncode == 2
     assert "different: endpoint was" in done.stderr
+
+
+def test_the_judge_is_called_at_its_own_address(
+    command: Command, index: Path, serve: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    asked = serve()
+    judge = serve(reply="[[ ## verdict ## ]]\nright\n\n[[ ## completed ## ]]")
+    args = words(index, tmp_path / "run", *at(asked, "--judge", "openai/judge"))
+    done = command(*args, "--api-base", f"judge={judge.url}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "judged by openai/judge: 3 calls" in " ".join(done.stdout.split())
+    assert {request["model"] for request in judge.requests} == {"judge"}
+    assert {request["model"] for request in asked.requests} == {"local"}
+
+
+def test_the_address_named_judge_is_that_of_a_step_unless_there_is_a_judge() -> None:
+    addresses = ["http://localhost:1/v1", "judge="]
+    lms = choose_lms(["openai/m"], addresses)
+    assert lms.judge is None and lms.steps["judge"].kwargs.get("api_base") is None
+    lms = choose_lms(["openai/m", "judge=openai/step"], addresses, judge="openai/big")
+    assert lms.judge is not None and lms.judge.kwargs.get("api_base") is None
+    assert lms.steps["judge"].kwargs["api_base"] == "http://localhost:1/v1"
 
 
 @pytest.mark.parametrize("kind", ["401", "404", "quota"])

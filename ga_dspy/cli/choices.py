@@ -34,7 +34,7 @@ from ga_dspy.testing import recorded_lm
 VERBOSE: Final = "--verbose"
 """The option of all commands after which an error is printed in full."""
 COMPILING: Final[tuple[str, ...]] = ("reflection", "prompt", "teacher")
-"""The roles of the LMs of `compile` that answer no question."""
+"""The roles of the LMs that `compile` uses besides those of the program."""
 Corpus = TypeVar("Corpus", Index, GraphIndex)
 _of_lm = partial(Option, rich_help_panel="LM")
 _of_program = partial(Option, rich_help_panel="Program")
@@ -45,9 +45,10 @@ _LM = (
     "step, such as answer=openai/gpt-4.1; repeatable."
 )
 _ADDRESS = (
-    "Address of an OpenAI-compatible endpoint, for all LMs. STEP=URL sets the address of one step, "
-    "and reflection=, prompt= or teacher= that of an LM of compile; repeatable."
+    "Base URL of an OpenAI-compatible endpoint, for all LMs. STEP=URL sets that of one step; "
+    "judge=URL that of --judge; reflection=, prompt= and teacher=URL those of compile. Repeatable."
 )
+_JUDGE = "LM that also judges each answer; its cost is reported separately."
 _TIMEOUT = "Timeout of one LM call in seconds; by default 600 at a local address, else 120."
 _LM_SETTING = "LM setting: max_tokens=2000, temperature=0.7; repeatable."
 _LABEL = "Access label to read with; repeatable."
@@ -116,7 +117,7 @@ class LMOptions:
         lm_set = read_pairs(self.lm_set or (), "--lm-set")
         if isinstance(heat := lm_set.get("temperature"), str):  # DSPy compares it
             raise InputError(f"--lm-set temperature={heat}", expected="a number")
-        models = choose_lms(self.lm, self.api_base, self.timeout, lm_set)
+        models = self.lms(lm_set)
         log, handler = logging.getLogger("ga_dspy"), logging.StreamHandler(sys.stderr)
         log.addHandler(handler)
         adapted = dspy.context(adapter=ADAPTERS[self.adapter]()) if self.adapter else nullcontext()
@@ -125,6 +126,10 @@ class LMOptions:
                 yield models
         finally:
             log.removeHandler(handler)
+
+    def lms(self, settings: Mapping[str, Any]) -> LMs:
+        """Return the LMs with these settings."""
+        return choose_lms(self.lm, self.api_base, self.timeout, settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +183,18 @@ class AskingOptions(LMOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluatingOptions(BatchOptions, AskingOptions):
+class JudgedOptions(BatchOptions):
+    """The options for the LMs of a command whose answers an LM may judge."""
+
+    judge: Annotated[str | None, _of_lm(help=_JUDGE)] = None
+
+    def lms(self, settings: Mapping[str, Any]) -> LMs:
+        """Return the LMs with these settings, and the judge."""
+        return choose_lms(self.lm, self.api_base, self.timeout, settings, judge=self.judge)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatingOptions(JudgedOptions, AskingOptions):
     """The options that choose a program for a command that may take hours."""
 
 
@@ -299,12 +315,14 @@ class LMs(NamedTuple):
         steps: LMs by step name.
         is_for_all: Whether steps that have no LM of their own may call `lm`.
         named: Returns the LM of a role by its name, at the address of the role, else of all LMs.
+        judge: The LM that judges answers.
     """
 
     lm: dspy.LM
     steps: dict[str, dspy.LM]
     is_for_all: bool
     named: Callable[[str, str], dspy.LM]
+    judge: dspy.LM | None = None
 
     @property
     def all(self) -> tuple[dspy.LM, ...]:
@@ -329,21 +347,39 @@ def choose_lms(
     addresses: Sequence[str] | None = None,
     timeout: float | None = None,
     settings: Mapping[str, Any] = {},
+    judge: str | None = None,
 ) -> LMs:
     """Return the LM for all steps and the LMs of single steps; by default the embedded LM.
 
     If `--lm` names single steps only, calls outside a program go to the LM of the answer step. An
-    address of a role of `COMPILING` is that LM's; an empty one is the provider's own.
+    empty address is the provider's own.
+
+    Args:
+        names: Model names: one for all steps, and `step=name` for single steps.
+        addresses: Base URLs: one for all LMs, and `step=url` for single steps. The roles of
+            `COMPILING` count as steps here; with a judge, so does "judge", which then is not the
+            step of that name.
+        timeout: Timeout per call in seconds.
+        settings: Settings of all LMs.
+        judge: Model name of the judge.
 
     Raises:
-        InputError: As `choose_lm`; or a step has two LMs or two addresses.
+        InputError: As `choose_lm`; a step has two LMs or two addresses; or the judge is the
+            embedded LM, which cannot compare meanings.
     """
+    if judge == EMBEDDED:
+        remedy = "pass --judge openai/gpt-4.1-mini"
+        raise InputError(f"--judge {judge}", expected="an LLM", remedy=remedy)
     named, at = _by_step(names, "--lm"), _by_step(addresses, "--api-base")
     default, everywhere = named.pop("", None), at.pop("", None)
-    roles = {role: at.pop(role) for role in COMPILING if role in at}
+    reserved = (*COMPILING, "judge") if judge else COMPILING
+    roles = {role: at.pop(role) for role in reserved if role in at}
 
     def make(name: str | None, address: str | None = everywhere) -> dspy.LM:
         return choose_lm(name, address or None, timeout, settings)
+
+    def make_for(name: str, role: str) -> dspy.LM:
+        return make(name, roles.get(role, everywhere))
 
     steps = dict[str, dspy.LM]()
     for step in named | at:
@@ -351,7 +387,7 @@ def choose_lms(
         steps[step] = make(name, at.get(step, None if name == EMBEDDED else everywhere))
     is_for_all = default is not None or not named
     lm = make(default) if is_for_all else steps.get("answer", [*steps.values()][-1])
-    return LMs(lm, steps, is_for_all, lambda name, role: make(name, roles.get(role, everywhere)))
+    return LMs(lm, steps, is_for_all, make_for, make_for(judge, "judge") if judge else None)
 
 
 def _by_step(values: Sequence[str] | None, option: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from typer import Argument, Exit, Option
 from ga_dspy import viewer
 from ga_dspy.artifact import nothing
 from ga_dspy.cli import choices
-from ga_dspy.cli.choices import Asking, BatchOptions, EvaluatingOptions, LMs
+from ga_dspy.cli.choices import Asking, EvaluatingOptions, JudgedOptions, LMs
 from ga_dspy.cli.console import Console, columns, number, show_progress
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Report, load, load_report, run_program
@@ -26,7 +26,6 @@ from ga_dspy.eval.arena import Benchmark, plan_runs, run_arena, select_methods
 from ga_dspy.eval.comparison import BASELINE, collect, write_report
 from ga_dspy.eval.methods import methods
 from ga_dspy.eval.report import usage_by_step
-from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.programs import MultiHopProgram, Usage
 from ga_dspy.programs.gaps import report_gaps
 from ga_dspy.secrets import without_password
@@ -40,7 +39,6 @@ TRACED = 5
 _DATA = "Questions in the dataset's format, or your own .jsonl, .json or .csv."
 _RETRY = "Also retry permanent failures."
 _TRACK = "MLflow store to log to: an address, or sqlite:///FILE."
-_JUDGE = "LM that also judges each answer; its cost is reported separately."
 _PROGRAMS = "all, or comma-separated names and groups: methods, ablations, depths, steps, graphrag."
 _TOKENS = "Token budget per question, the same for every method."
 
@@ -51,21 +49,13 @@ class RunOptions:
 
     limit: choices.Limit = None
     threads: choices.Threads = 1
-    judge: Annotated[str | None, Option(help=_JUDGE)] = None
     retry_failed: Annotated[bool, Option("--retry-failed", help=_RETRY)] = False
     track: Annotated[str | None, Option(help=_TRACK)] = None
 
-    def for_run(self, models: LMs) -> dict[str, Any]:
-        """Return those for `ga_dspy.eval.run`.
-
-        Raises:
-            InputError: The judge is the embedded LM, which cannot compare meanings.
-        """
-        if self.judge == EMBEDDED:
-            remedy = "pass --judge openai/gpt-4.1-mini"
-            raise InputError(f"--judge {self.judge}", expected="an LLM", remedy=remedy)
-        judge = models.named(self.judge, "judge") if self.judge else None
-        return {"threads": self.threads, "retry_failures": self.retry_failed, "judge": judge}
+    @property
+    def for_run(self) -> dict[str, Any]:
+        """The options of `ga_dspy.eval.run`."""
+        return {"threads": self.threads, "retry_failures": self.retry_failed}
 
 
 def evaluate(
@@ -88,7 +78,7 @@ def evaluate(
     examples = load(dataset, data, limit=options.limit)
     with show_progress(console) as advance:
         report = run_program(
-            asking.program, examples, out=out, lm=models.lm, **options.for_run(models),
+            asking.program, examples, out=out, lm=models.lm, judge=models.judge, **options.for_run,
             about={"name": name, "dataset": dataset, "source": data, "limit": options.limit},
             progress=lambda now: advance(name, now.done, now.total, now),
         )  # fmt: skip
@@ -224,7 +214,7 @@ def summary_table(reports: Mapping[str, Report]) -> Table:
 
 
 def arena(
-    models: Annotated[LMs, BatchOptions],
+    models: Annotated[LMs, JudgedOptions],
     dataset: Annotated[list[str], Option(help="Dataset of a --data file; once per file.")],
     data: Annotated[list[Path], Option(help="Questions in the dataset's format.")],
     index: Annotated[list[Path], Option(help="Index over the passages of a --data file.")],
@@ -261,7 +251,7 @@ def arena(
     store = options.track
     with show_progress(console) as advance:
         for one, report, program in run_arena(
-            planned, lm=models.lm, limit=options.limit, **options.for_run(models),
+            planned, lm=models.lm, judge=models.judge, limit=options.limit, **options.for_run,
             progress=lambda one, now: advance(one.name, now.done, now.total, now),
         ):  # fmt: skip
             lost = {"failed": len(report.failed), "degraded": len(report.degraded)}
