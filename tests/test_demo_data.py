@@ -226,10 +226,10 @@ def test_replies_that_are_recorded_are_replayed_with_the_same_answers_and_calls(
 
     other = {"inputs": {"question": "Who?", "passages": ""}, "outputs": {"answer": "A"}}
     file.write_text("\n".join([*calls, json.dumps(other)]))
-    with pytest.raises(InputError, match="0 prompts not on record, 1 record not asked for"):
+    with pytest.raises(InputError, match="0 prompts not recorded, 1 record not used"):
         replay(Console(), tmp_path, name, answers, index, tmp_path / "more")
     file.write_text("\n".join(calls[:-1]))
-    with pytest.raises(InputError, match=r"[1-9] prompts? not on record, 0 records"):
+    with pytest.raises(InputError, match=r"[1-9] prompts? not recorded, 0 records"):
         replay(Console(), tmp_path, name, answers, index, tmp_path / "fewer")
     file.write_text("\n".join(calls))
     with pytest.raises(InputError, match="1 answer of 3 changed, 0 prompts"):

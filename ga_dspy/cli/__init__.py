@@ -1,4 +1,4 @@
-"""The command line: `ga-dspy`. Errors are one clear line and exit code 2."""
+"""The command line `ga-dspy`; a known error prints one line and exits with code 2."""
 
 from __future__ import annotations
 

@@ -50,14 +50,13 @@ HOPS = (
     "(ga_dspy/demo/questions_hops.json) the embedded LM answers 2; 1 with a whole chain."
 )
 _RECORDED = (
-    "The LM's replies are recorded, one for each prompt; searching, parsing the replies, grounding "
-    "and the graph run now. Searching beats memory; with so small an LM the graph adds nothing "
+    "The LM's replies are recorded, one per prompt; the rest (retrieval, parsing, grounding, the "
+    "graph) runs now. Retrieval beats closed book; with an LM this small, the graph adds nothing "
     "significant. A frontier LM's scores are in docs/results/frontier.md."
 )
 _SMOKE = (
-    "A small extractive LM answers here, which copies spans and hardly plans. This shows that "
-    "everything runs, not what a program gains with an LLM. Look at the steps, the graph and the "
-    "evidence above, and at the calls, which an LLM would get as well."
+    "The embedded LM copies spans and hardly plans: this shows that every stage runs, not what an "
+    "LLM would gain. An LLM would go through the same steps and calls."
 )
 
 
@@ -111,7 +110,7 @@ def demo(
 def show_recorded(console: Console, folder: Path, index: Index, out: Path) -> str:
     """Run the demo's programs with an LM's recorded replies, and print a table of their scores.
 
-    A program whose prompts or answers have changed since the recording is named and left out.
+    A program whose prompts or answers have changed since the recording is reported and skipped.
 
     Args:
         console: Where to print.
@@ -120,7 +119,8 @@ def show_recorded(console: Console, folder: Path, index: Index, out: Path) -> st
         out: The folder for the runs.
 
     Returns:
-        The options of `ga-dspy eval` that call the LM itself with the program of the last row.
+        Options for `ga-dspy eval` that run the last row's program with the LM itself; empty if
+        there is no row.
     """
     about = json.loads((folder / "about.json").read_text("utf-8"))
     reports = dict[str, Report]()
@@ -150,8 +150,8 @@ def replay(
     Args:
         console: Where to show progress.
         folder: The recordings.
-        name: The recording: a method, or a compiled program in a folder of that name.
-        answers: The recorded answers by id, of all questions or the first.
+        name: Name of the recording: a method, or a folder with a compiled program.
+        answers: The recorded answers by question id, for the first dev questions or all.
         index: The index of the included corpus.
         out: The folder of the run.
 
@@ -171,16 +171,16 @@ def replay(
     if changed or script.unused or script.unmatched:
         raise InputError(
             f"{name}: {number(changed, 'answer')} of {len(answers)} changed, "
-            f"{number(len(script.unmatched), 'prompt')} not on record, "
-            f"{number(len(script.unused), 'record')} not asked for",
-            expected="the prompts and answers that were recorded",
+            f"{number(len(script.unmatched), 'prompt')} not recorded, "
+            f"{number(len(script.unused), 'record')} not used",
+            expected="the recorded prompts and answers",
             remedy="record them again: tests/record_demo.py",
         )
     return report
 
 
 def _own_command() -> str:
-    """Return the command by which this program was started."""
+    """Return the command that started this program."""
     path = Path(sys.argv[0]).absolute()
     return str(relative(path)) if path.is_relative_to(Path.cwd()) else path.name
 
@@ -189,16 +189,16 @@ def _own_command() -> str:
 
 
 def programs(
-    name: Annotated[str | None, Argument(help="Show the settings of this program.")] = None,
+    name: Annotated[str | None, Argument(help="Program whose settings to list.")] = None,
 ) -> None:
-    """List the programs for --program, or the settings of one for --set.
+    """List the programs (for --program), or the settings of one (for --set).
 
     Examples:
         ga-dspy programs
         ga-dspy programs graph-anchor
     """
     if name is None:
-        table = columns("program", "kind", "what it is")
+        table = columns("program", "kind", "description")
         for each in METHODS.values():
             about = each.label
             if each.settings:
@@ -208,14 +208,15 @@ def programs(
             table.add_row(each.name, each.group, about)
     else:
         chosen = method(name)
-        kinds = get_type_hints(chosen.program)
-        table = columns("setting", "default", "values", "what it does")
-        for key, one in chosen.program.declared().items():
-            if one.metadata["saved"]:
-                default = str(chosen.settings.get(key, one.default))
-                listed = ", ".join(map(str, listed_values(kinds[key])))
-                values = (listed.removesuffix("None") and listed) or formatannotation(kinds[key])
-                table.add_row(*map(Text, (key, default, values, one.metadata["doc"])))
+        types = get_type_hints(chosen.program)
+        table = columns("setting", "default", "values", "description")
+        for key, declared in chosen.program.declared().items():
+            if declared.metadata["saved"]:
+                default = str(chosen.settings.get(key, declared.default))
+                values = ", ".join(map(str, listed_values(types[key])))
+                if values in ("", "None"):
+                    values = formatannotation(types[key])
+                table.add_row(*map(Text, (key, default, values, declared.metadata["doc"])))
     Console().print(table)
 
 
@@ -231,13 +232,15 @@ _SAMPLE = 200
 
 def ask(
     asking: Annotated[Asking, AskingOptions],
-    question: Annotated[list[str] | None, Argument(help="Questions; - reads stdin.")] = None,
+    question: Annotated[
+        list[str] | None, Argument(help="Questions; - reads one per line from stdin.")
+    ] = None,
     questions: Annotated[Path | None, Option(help="File with one question per line.")] = None,
     json_only: Json = False,
 ) -> None:
-    r"""Answer questions, and show how each answer is found.
+    r"""Answer questions, and show how each answer was found.
 
-    Of several questions, one that fails is named, and the others are answered; the exit code is 1.
+    If one of several questions fails, the others are still answered, and the exit code is 1.
 
     Examples:
         ga-dspy ask "Who designed the bridge?" --index my-index --lm openai/gpt-4.1-mini
@@ -250,8 +253,9 @@ def ask(
     asked = [replace_invalid(text.strip()) for text in _read_questions(question or (), questions)]
     if not asked:
         raise InputError("no question", expected="one or more", remedy='ask "Who …?" --index DIR')
-    console, note = Console(), "" if json_only else _graph_cost(asking)
-    indent, failed = None if questions or len(asked) > 1 else 2, 0
+    console, failed = Console(), 0
+    note = "" if json_only else _graph_cost(asking)
+    indent = None if questions or len(asked) > 1 else 2
     for place, text in enumerate(asked):
         if place and not json_only:
             console.print()
@@ -275,7 +279,7 @@ def ask(
 
 
 def _advise(console: Console, asking: Asking) -> None:
-    """Print what the LM asked is known for, if it is the embedded one or a small one."""
+    """Print a note if the LM that answered is the embedded one or a small one."""
     lms, program = asking.models.all, asking.program
     console.note_embedded_lm(*lms)
     is_tuned = getattr(program, "compare_facts", True) and not isinstance(program, GraphAnchor)
@@ -293,7 +297,7 @@ def is_small(model: str) -> bool:
 
 
 def _read_questions(questions: Iterable[str], file: Path | None) -> Iterator[str]:
-    """Yield the questions given, then those of the file; "-" stands for those on stdin."""
+    """Yield the questions of the arguments, in which "-" reads stdin, then those of the file."""
     for text in questions:
         if text == "-":
             yield from filter(str.strip, sys.stdin.read().splitlines())
@@ -320,13 +324,13 @@ def _print_record(
 
 
 def _lm_names(asking: Asking) -> dict[str, Any]:
-    """Return the name of the LM, and the names by step if steps have LMs of their own."""
+    """Return the name of the LM, and the names by step if any step has another LM."""
     names = {"lms": asking.program.lm_names()} if asking.program.step_lms() else {}
     return {"lm": asking.models.lm.model, **names}
 
 
 def _graph_cost(asking: Asking) -> str:
-    """Estimate from a sample what a graph of the whole corpus would cost; empty if there is one."""
+    """Describe the estimated cost of a graph of the whole corpus; empty if there is a graph."""
     if not isinstance(asking.corpus, Index):
         return ""
     sample, calls = [*islice(asking.corpus, _SAMPLE)], len(asking.corpus)
@@ -339,9 +343,9 @@ def _graph_cost(asking: Asking) -> str:
 
 
 def chat(asking: Annotated[Asking, AskingOptions]) -> None:
-    """Ask follow-up questions: each is rewritten as a standalone question first.
+    """Ask questions one after the other; follow-ups are rewritten as standalone questions.
 
-    An empty line or Ctrl-D exits. The embedded LM cannot rewrite; it asks the question as it is.
+    An empty line or Ctrl-D exits. The embedded LM cannot rewrite a question.
 
     Examples:
         ga-dspy chat --index my-index --lm openai/gpt-4.1-mini
@@ -351,7 +355,7 @@ def chat(asking: Annotated[Asking, AskingOptions]) -> None:
     while question := _next_question(console):
         rewritten = rewrite(question=question, turns=turns)
         if rewritten.failure:
-            console.warn(f"asked as it is: {rewritten.failure}")
+            console.warn(f"asked without rewriting: {rewritten.failure}")
         if rewritten.question != question:
             cost = f"({number(rewritten.calls, 'call')}, {rewritten.tokens:,} tokens)"
             console.print(f"asked as: {rewritten.question} {cost}", style="dim")
@@ -360,7 +364,7 @@ def chat(asking: Annotated[Asking, AskingOptions]) -> None:
 
 
 def _next_question(console: Console) -> str:
-    """Read a question; empty at the end of the input."""
+    """Read a question; return "" at the end of the input."""
     try:
         return replace_invalid(console.input("> " if console.is_terminal else "").strip())
     except EOFError:

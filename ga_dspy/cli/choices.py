@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they stand for: LMs, a corpus, a program."""
+"""Options that several commands share, and the LMs, corpora and programs that they choose."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ga_dspy.secrets import check_addresses, without_password
 from ga_dspy.testing import recorded_lm
 
 VERBOSE: Final = "--verbose"
-"""The option of all commands after which an error is printed in full."""
+"""The option of every command that prints all details of an error."""
 COMPILING: Final[tuple[str, ...]] = ("reflection", "prompt", "teacher")
 """The roles of the LMs that `compile` uses besides those of the program."""
 Corpus = TypeVar("Corpus", Index, GraphIndex)
@@ -41,8 +41,8 @@ _of_program = partial(Option, rich_help_panel="Program")
 _of_corpus = partial(Option, rich_help_panel="Documents")
 
 _LM = (
-    "Any DSPy model name; by default the embedded extractive LM. STEP=NAME sets the LM of one "
-    "step, such as answer=openai/gpt-4.1; repeatable."
+    "DSPy model name; by default the embedded extractive LM. STEP=NAME sets the LM of one step, "
+    "such as answer=openai/gpt-4.1. Repeatable."
 )
 _ADDRESS = (
     "Base URL of an OpenAI-compatible endpoint, for all LMs. STEP=URL sets that of one step; "
@@ -50,38 +50,39 @@ _ADDRESS = (
 )
 _JUDGE = "LM that also judges each answer; its cost is reported separately."
 _TIMEOUT = "Timeout of one LM call in seconds; by default 600 at a local address, else 120."
-_LM_SETTING = "LM setting: max_tokens=2000, temperature=0.7; repeatable."
-_LABEL = "Access label to read with; repeatable."
-_RETRIES = "Retries of a failed LM call; 0 also disables waiting for an endpoint."
-_SETTING = "Setting, such as k=10; `ga-dspy programs NAME` lists them; repeatable."
+_LM_SETTING = "LM setting, such as max_tokens=2000 or temperature=0.7. Repeatable."
+_LABEL = "Access label of the caller, for graphs with access labels. Repeatable."
+_PATIENCE = "Time to wait for an endpoint that is down: 90 (seconds), 10m or 2h."
+_RETRIES = "Retries of a failed LM call; 0 also disables waiting for an endpoint that is down."
+_SETTING = "Program setting, such as k=10; `ga-dspy programs NAME` lists them. Repeatable."
 _WHERE = (
-    "Condition on metadata, or with --graph on relations: lang=en, 'date>=2020', "
-    "relation.time=2015; repeatable."
+    "Filter on metadata: lang=en, 'date>=2020'; with --graph also on relations: "
+    "relation.time=2015. Repeatable."
 )
 _DATASET = "hotpotqa, musique, 2wikimultihopqa, bamboogle, or qa for your own questions."
 
 Dataset = Annotated[str, Option(help=_DATASET)]
 Limit = Annotated[int | None, Option(help="Ask only the first N questions.")]
-Threads = Annotated[int, Option(help="Questions to ask in parallel.")]
+Threads = Annotated[int, Option(help="Number of questions to ask in parallel.")]
 Yes = Annotated[bool, Option("--yes", help="Do not ask for confirmation.")]
 Verbose = Annotated[bool, Option(VERBOSE, help="Print all details of an error.")]
 Json = Annotated[bool, Option("--json", help="Print JSON only.")]
-Ray = Annotated[str | None, Option("--ray", help="Address of a Ray cluster to run on, or auto.")]
+Ray = Annotated[str | None, Option("--ray", help="Address of the Ray cluster to use, or auto.")]
 Models = Annotated[list[str] | None, _of_lm("--lm", help=_LM)]
 Addresses = Annotated[list[str] | None, _of_lm("--api-base", help=_ADDRESS)]
 Timeout = Annotated[float | None, _of_lm(help=_TIMEOUT)]
-Patience = Annotated[str, _of_lm(help="Time to wait for an endpoint that is down: 90, 10m, 2h.")]
+Patience = Annotated[str, _of_lm(help=_PATIENCE)]
 IndexDir = Annotated[Path, _of_corpus("--index", help="Folder of the index.")]
-Graph = Annotated[Path | None, _of_corpus(help="Folder of the index's graph, for graph-rag.")]
+Graph = Annotated[Path | None, _of_corpus(help="Folder of the graph (GraphRAG programs).")]
 Wanted = Annotated[list[str] | None, _of_corpus("--where", help=_WHERE)]
-Program = Annotated[str, _of_program(help="Program; `ga-dspy programs` lists them.")]
+Program = Annotated[str, _of_program(help="Name of the program; `ga-dspy programs` lists them.")]
 Artifact = Annotated[
-    str | None, _of_program(help="Compiled program: a folder, models:/NAME@ALIAS or runs:/…")
+    str | None, _of_program(help="Compiled program: a folder, models:/NAME@ALIAS or runs:/….")
 ]
 Settings = Annotated[list[str] | None, _of_program("--set", help=_SETTING)]
 
 
-# --- Groups of options
+# --- Option groups
 
 
 class Asking(NamedTuple):
@@ -95,28 +96,26 @@ class Asking(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LMOptions:
-    """The options for LMs and their calls.
-
-    Somebody waits for the answer, so an endpoint that is down is not waited for as long.
-    """
+    """The options for LMs and LM calls; the patience is short, because a user is waiting."""
 
     lm: Models = None
     api_base: Addresses = None
     timeout: Timeout = None
     lm_set: Annotated[list[str] | None, _of_lm(help=_LM_SETTING)] = None
-    adapter: Annotated[AdapterName | None, _of_lm(help="Prompt format.")] = None
+    adapter: Annotated[AdapterName | None, _of_lm(help="DSPy adapter (prompt format).")] = None
     patience: Patience = "30s"
     retries: Annotated[int, _of_lm(help=_RETRIES)] = 10
     no_cache: Annotated[bool, _of_lm("--no-cache", help="Bypass DSPy's cache.")] = False
 
     @contextmanager
     def opened(self) -> Iterator[Any]:
-        """Yield the LMs; messages about retries of their calls go to stderr."""
+        """Yield the LMs; log messages about retries go to stderr."""
         if self.no_cache:
             dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
         lm_set = read_pairs(self.lm_set or (), "--lm-set")
-        if isinstance(heat := lm_set.get("temperature"), str):  # DSPy compares it
-            raise InputError(f"--lm-set temperature={heat}", expected="a number")
+        temperature = lm_set.get("temperature")
+        if isinstance(temperature, str):  # DSPy would fail to compare it with a number
+            raise InputError(f"--lm-set temperature={temperature}", expected="a number")
         models = self.lms(lm_set)
         log, handler = logging.getLogger("ga_dspy"), logging.StreamHandler(sys.stderr)
         log.addHandler(handler)
@@ -134,24 +133,21 @@ class LMOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions(LMOptions):
-    """The options for the LMs of a command that may take hours, alone or on a cluster."""
+    """The options for the LMs of a command that may take hours, on this machine or a cluster."""
 
     patience: Patience = "1h"
     ray: Ray = None
 
     @contextmanager
     def opened(self) -> Iterator[Any]:
-        """Yield as without a cluster."""
-        with on_ray(self.ray) if self.ray else nullcontext(), super().opened() as made:
-            yield made
+        """Yield what the base class yields, connected to the cluster."""
+        with on_ray(self.ray) if self.ray else nullcontext(), super().opened() as yielded:
+            yield yielded
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskingOptions(LMOptions):
-    """The options that choose a program, with those for its LMs.
-
-    Labels and conditions restrict what the program reads.
-    """
+    """The options that choose a program, its LMs, and the part of a corpus that it may read."""
 
     index: IndexDir
     graph: Graph = None
@@ -163,15 +159,15 @@ class AskingOptions(LMOptions):
 
     @contextmanager
     def opened(self) -> Iterator[Any]:
-        """Yield the program and its corpus; the LM is configured."""
+        """Yield the program and its corpus, with the LM configured in DSPy."""
         with super().opened() as models, dspy.context(lm=models.lm):
             yield self.asking(models)
 
     def asking(self, models: LMs) -> Asking:
-        """Open the corpus and make the program; the configured LM must be that of `models`.
+        """Open the corpus and create the program; `models.lm` must be configured in DSPy.
 
         Raises:
-            InputError: An option is invalid, or does not fit the others.
+            InputError: An option is invalid, or contradicts another.
         """
         kind = program_class(self.program, self.artifact)
         chosen = choose_settings(self.settings, kind)
@@ -199,20 +195,21 @@ class EvaluatingOptions(JudgedOptions, AskingOptions):
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the option groups among a command's parameters by options, and add `--verbose`.
+    """Expand a command's option groups into single options, and add `--verbose`.
 
-    A group is a dataclass, of which the command receives an instance. As `Annotated[T, group]`, the
-    command receives what the group's `opened()` yields, a T, and runs inside it.
+    An option group is a dataclass. A parameter of that type receives an instance. A parameter of
+    type `Annotated[T, group]` receives the T that the context manager `group(…).opened()` yields,
+    and the command runs inside that context.
     """
-    given = signature(command, eval_str=True)
+    declared = signature(command, eval_str=True)
     options, shared, groups = list[Parameter](), list[Parameter](), dict[str, Any]()
-    for name, parameter in given.parameters.items():
-        kind = parameter.annotation
-        group = getattr(kind, "__metadata__", (kind,))[0]
+    for name, parameter in declared.parameters.items():
+        annotation = parameter.annotation
+        group = getattr(annotation, "__metadata__", (annotation,))[0]
         if is_dataclass(group):
             groups[name] = group
             fields = signature(groups[name], eval_str=True).parameters.values()
-            (options if group is kind else shared).extend(fields)
+            (options if group is annotation else shared).extend(fields)
         else:
             options.append(parameter)
     verbose = Parameter("verbose", Parameter.KEYWORD_ONLY, default=False, annotation=Verbose)
@@ -220,35 +217,34 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     def run(verbose: bool, **arguments: Any) -> None:
         with ExitStack() as stack:
             for name, group in groups.items():
-                own = {option: arguments.pop(option) for option in signature(group).parameters}
-                made = group(**own)
-                if hasattr(made, "opened"):
-                    made = stack.enter_context(made.opened())
-                arguments[name] = made
+                values = {field: arguments.pop(field) for field in signature(group).parameters}
+                arguments[name] = group(**values)
+                if hasattr(group, "opened"):
+                    arguments[name] = stack.enter_context(arguments[name].opened())
             command(**arguments)
 
     options += [*shared, verbose]
-    parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in options]
-    vars(update_wrapper(run, command))["__signature__"] = given.replace(parameters=parameters)
+    parameters = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in options]
+    vars(update_wrapper(run, command))["__signature__"] = declared.replace(parameters=parameters)
     return run
 
 
 def _seconds(text: str) -> float:
     """Parse a duration such as 10m into seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|m|min|h|)", text.strip())
-    if found is None:
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|m|min|h|)", text.strip())
+    if parts is None:
         raise InputError(f"--patience {text}", expected="a time", remedy="pass 90, 90s, 10m or 2h")
-    return float(found[1]) * {"h": 3600, "m": 60, "min": 60}.get(found[2], 1)
+    return float(parts[1]) * {"h": 3600, "m": 60, "min": 60}.get(parts[2], 1)
 
 
-# --- What the options stand for
+# --- LMs, corpora and programs from the options
 
 
 def choose_where(wanted: Sequence[str] | None) -> list[Where]:
     """Parse the `--where` options into conditions on metadata, all of which must hold.
 
-    A search converts the values to the types of the field. A second comparison of a field with the
-    same operator goes into another mapping.
+    The values stay texts; a search converts them to the type of the field. If a field is compared
+    twice with one operator, the second comparison goes into another mapping.
 
     Raises:
         InputError: A condition is malformed.
@@ -262,16 +258,16 @@ def choose_where(wanted: Sequence[str] | None) -> list[Where]:
         if parts is None:
             expected, remedy = "a field, a comparison and a value", "pass lang=en or 'date>=2020'"
             raise InputError(f"--where {text}", expected=expected, remedy=remedy)
-        key, sign, value = parts.groups()
-        free = next((one for one in found if sign not in one.get(key, {})), None)
+        field, operator, value = parts.groups()
+        free = next((where for where in found if operator not in where.get(field, {})), None)
         if free is None:
             found.append(free := {})
-        free.setdefault(key, {})[sign] = value.strip()
+        free.setdefault(field, {})[operator] = value.strip()
     return list(found)
 
 
 def only(corpus: Corpus, wanted: Sequence[str] | None) -> Corpus:
-    """Return an index or a graph, restricted by the `--where` conditions."""
+    """Return an index or a graph restricted by the `--where` conditions."""
     for where in choose_where(wanted):
         corpus = corpus.only(where)
     return corpus
@@ -280,12 +276,13 @@ def only(corpus: Corpus, wanted: Sequence[str] | None) -> Corpus:
 def choose_lm(
     name: str | None, api_base: str | None, timeout: float | None, settings: Mapping[str, Any] = {}
 ) -> dspy.LM:
-    """Return the LM of that name, or the embedded one; a local LM gets 600 s per call, others 120.
+    """Return the named LM, by default the embedded one.
 
-    The name recorded:FILE stands for an LM that replays the replies in a file.
+    The default timeout is 600 seconds at a local address, else 120. The name `recorded:FILE` means
+    an LM that replays the replies in a file.
 
     Raises:
-        InputError: There is an address without a model name, or the address has a password.
+        InputError: An address has no model name, or contains a password.
     """
     if name and name.startswith("recorded:"):
         return recorded_lm(name.removeprefix("recorded:"))
@@ -296,13 +293,13 @@ def choose_lm(
             raise InputError(found, expected="the name of the model served there", remedy=remedy)
         return ga_dspy.extractive_lm(**settings)
     if is_local(server_address(name, api_base)):
-        # DSPy would fetch LiteLLM's list of prices, where nothing has a price or may leave.
+        # Otherwise DSPy downloads LiteLLM's price list, although a local LM has no price.
         os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    given = {"timeout": timeout or default_timeout(name, api_base), **settings}
+    options = {"timeout": timeout or default_timeout(name, api_base), **settings}
     if api_base:
         # Local servers ignore the key, but OpenAI-compatible clients require one.
-        given |= {"api_base": api_base, "api_key": os.environ.get("OPENAI_API_KEY") or "none"}
-    lm = dspy.LM(name, **given)
+        options |= {"api_base": api_base, "api_key": os.environ.get("OPENAI_API_KEY") or "none"}
+    lm = dspy.LM(name, **options)
     check_addresses(lm)
     return lm
 
@@ -311,10 +308,10 @@ class LMs(NamedTuple):
     """The LMs named on the command line.
 
     Attributes:
-        lm: The LM for steps that have none of their own, and for calls outside a program.
+        lm: The LM for steps that `steps` does not name, and for calls outside a program.
         steps: LMs by step name.
-        is_for_all: Whether steps that have no LM of their own may call `lm`.
-        named: Returns the LM of a role by its name, at the address of the role, else of all LMs.
+        is_for_all: Whether steps that `steps` does not name may call `lm`.
+        named: Returns an LM by model name and role, at the address of the role, else of all LMs.
         judge: The LM that judges answers.
     """
 
@@ -326,7 +323,7 @@ class LMs(NamedTuple):
 
     @property
     def all(self) -> tuple[dspy.LM, ...]:
-        """The default LM, then those of single steps."""
+        """The default LM, then the LMs of single steps."""
         return self.lm, *self.steps.values()
 
     def check(self, *programs: MultiHopProgram) -> None:
@@ -335,11 +332,13 @@ class LMs(NamedTuple):
         Raises:
             InputError: A step has none, because `--lm` names LMs for other steps only.
         """
-        steps = dict.fromkeys(name for one in programs for name, _ in one.named_predictors())
-        lacking = [step for step in steps if step not in self.steps]
-        if lacking and not self.is_for_all:
-            remedy = f"add --lm NAME, or --lm {lacking[0]}=NAME"
-            raise InputError(f"--lm names no LM for the step {lacking[0]}", remedy=remedy)
+        if self.is_for_all:
+            return
+        for program in programs:
+            for step, _ in program.named_predictors():
+                if step not in self.steps:
+                    remedy = f"add --lm NAME, or --lm {step}=NAME"
+                    raise InputError(f"--lm names no LM for the step {step}", remedy=remedy)
 
 
 def choose_lms(
@@ -370,22 +369,22 @@ def choose_lms(
     if judge == EMBEDDED:
         remedy = "pass --judge openai/gpt-4.1-mini"
         raise InputError(f"--judge {judge}", expected="an LLM", remedy=remedy)
-    named, at = _by_step(names, "--lm"), _by_step(addresses, "--api-base")
-    default, everywhere = named.pop("", None), at.pop("", None)
-    reserved = (*COMPILING, "judge") if judge else COMPILING
-    roles = {role: at.pop(role) for role in reserved if role in at}
+    name_of, address_of = _by_step(names, "--lm"), _by_step(addresses, "--api-base")
+    default, everywhere = name_of.pop("", None), address_of.pop("", None)
+    roles = (*COMPILING, "judge") if judge else COMPILING
+    role_address = {role: address_of.pop(role) for role in roles if role in address_of}
 
     def make(name: str | None, address: str | None = everywhere) -> dspy.LM:
         return choose_lm(name, address or None, timeout, settings)
 
     def make_for(name: str, role: str) -> dspy.LM:
-        return make(name, roles.get(role, everywhere))
+        return make(name, role_address.get(role, everywhere))
 
     steps = dict[str, dspy.LM]()
-    for step in named | at:
-        name = named.get(step, default)
-        steps[step] = make(name, at.get(step, None if name == EMBEDDED else everywhere))
-    is_for_all = default is not None or not named
+    for step in name_of | address_of:
+        name = name_of.get(step, default)
+        steps[step] = make(name, address_of.get(step, None if name == EMBEDDED else everywhere))
+    is_for_all = default is not None or not name_of
     lm = make(default) if is_for_all else steps.get("answer", [*steps.values()][-1])
     return LMs(lm, steps, is_for_all, make_for, make_for(judge, "judge") if judge else None)
 
@@ -400,7 +399,7 @@ def _by_step(values: Sequence[str] | None, option: str) -> dict[str, str]:
     for text in values or ():
         step, sign, value = text.partition("=")
         if not sign or not re.fullmatch(r"[A-Za-z_][\w.]*", step):
-            step, value = "", text  # an address may hold a "=" too
+            step, value = "", text  # an address may contain "=", too
         if step in found:
             twice = f"two {option} for {step or 'all steps'}: {found[step]} and {value}"
             raise InputError(twice, expected="one", remedy="remove one, or name another step")
@@ -437,14 +436,14 @@ def choose_settings(
     Raises:
         InputError: None of the programs has such a setting, or the value is invalid.
     """
-    given = read_pairs(pairs or ())
-    if isinstance(file := given.get("schema"), str):
-        given["schema"] = Schema.read(file)
-    return typed_settings(given, *programs)
+    settings = read_pairs(pairs or ())
+    if isinstance(file := settings.get("schema"), str):
+        settings["schema"] = Schema.read(file)
+    return typed_settings(settings, *programs)
 
 
 def program_class(program: str, artifact: str | None = None) -> type[MultiHopProgram]:
-    """Return the class of the program of that name, or of an artifact.
+    """Return the program class of a name or an artifact.
 
     Raises:
         InputError: There is no such program.
@@ -457,7 +456,7 @@ def program_class(program: str, artifact: str | None = None) -> type[MultiHopPro
 def choose_program(
     program: str, artifact: str | None, retriever: Any, lms: LMs | None = None, **settings: Any
 ) -> MultiHopProgram:
-    """Load the program of an artifact, or make the program of that name.
+    """Load the program of an artifact, or create the named program.
 
     Raises:
         InputError: There is no such program, or it has no such setting or step.

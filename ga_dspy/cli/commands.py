@@ -1,4 +1,4 @@
-"""The tree of commands, and how an error ends one."""
+"""The tree of commands, and the handling of errors and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ class _Tree(TyperGroup):
     """Lists commands and groups in the order of their panels; Typer would list groups last."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        panels = {name: getattr(one, "rich_help_panel", "") for name, one in self.commands.items()}
-        return sorted(panels, key=lambda name: _PANELS.index(panels[name]))
+        def place(name: str) -> int:
+            return _PANELS.index(getattr(self.commands[name], "rich_help_panel", ""))
+
+        return sorted(self.commands, key=place)
 
 
 _TYPER: Final[dict[str, Any]] = {"no_args_is_help": True, "rich_markup_mode": "rich"}
@@ -45,14 +47,14 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
         print(f"ga-dspy {ga_dspy.__version__}")  # noqa: T201 - the output itself
         raise typer.Exit
 
 
 _VERSION: Final = typer.Option(
-    "--version", callback=_version, is_eager=True, help="Show the version and exit."
+    "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
 )
 
 
@@ -66,9 +68,10 @@ _NAMES: Final = {"evaluate": "eval", "compile_program": "compile", "import_files
 
 
 def _add(to: typer.Typer, command: Callable[..., None], panel: str | None = None) -> None:
-    """Add a command to the tree; the examples of its docstring are shown below its options.
+    """Add a command to the tree; its help shows the docstring's examples below the options.
 
-    All but `init` take the options that are not given from the environment and the settings file.
+    Options that are not passed come from the environment and the settings file, which `init` writes
+    and therefore does not read.
     """
     cls = TyperCommand if command is configuring.init else configuring.ConfiguredCommand
     text, _, examples = inspect.cleandoc(command.__doc__ or "").partition(_EXAMPLES)
@@ -101,7 +104,7 @@ for _panel, _commands in {
         _add(app, _command, _panel)
 _add_group("config", "Show the settings that are in effect.", START, configuring.show)
 _add_group(
-    "index", "Make your documents searchable.", DOCUMENTS,
+    "index", "Build, update and search an index of your documents.", DOCUMENTS,
     indexes.build, indexes.sync, indexes.add, indexes.delete, indexes.info, indexes.search,
     indexes.verify,
 )  # fmt: skip
@@ -110,8 +113,8 @@ _graph = _add_group(
     graphs.build, graphs.update, graphs.import_files, graphs.stats, graphs.show, graphs.paths,
     graphs.communities, graphs.merges, graphs.conflicts, graphs.view, graphs.export,
 )  # fmt: skip
-_add_group("schema", "Propose types and relations of your own.", None, graphs.propose, to=_graph)
-_add_group("data", "Make question sets from traces.", TUNE, compiling.from_traces)
+_add_group("schema", "Propose entity types and relations.", None, graphs.propose, to=_graph)
+_add_group("data", "Make question sets from MLflow traces.", TUNE, compiling.from_traces)
 _add_group(
     "artifact", "Inspect compiled programs.", TUNE, compiling.show, compiling.diff, compiling.verify
 )
@@ -121,8 +124,8 @@ _INTERRUPTED = 130
 _RESUMABLE = ("eval", "arena", "compile", "graph", "index")
 
 
-def _in_sentences(error: BaseException) -> str:
-    """Return an error's message with what was found, expected and to do as sentences."""
+def _as_sentences(error: BaseException) -> str:
+    """Return the parts of an error (found, expected, remedy) as sentences."""
     if not isinstance(error, GaDspyError):
         return str(error)
     parts = str(error.found), error.expected and f"expected {error.expected}", error.remedy
@@ -130,11 +133,11 @@ def _in_sentences(error: BaseException) -> str:
     return " ".join([first, *(f"{part[:1].upper()}{part[1:]}" for part in rest)])
 
 
-def _in_detail(error: BaseException) -> Iterator[str]:
-    """Yield the type of an error, what was found, expected and to do, and its causes."""
+def _details(error: BaseException) -> Iterator[str]:
+    """Yield the type, the parts and the causes of an error, one line each."""
     yield f"type: {type(error).__name__}"
-    for name, otherwise in (("found", error), ("expected", ""), ("remedy", "")):
-        if text := str(getattr(error, name, otherwise)):
+    for name, default in (("found", error), ("expected", ""), ("remedy", "")):
+        if text := str(getattr(error, name, default)):
             yield f"{name}: {text}"
     cause = error.__cause__ or error.__context__
     while cause:
@@ -143,18 +146,18 @@ def _in_detail(error: BaseException) -> Iterator[str]:
 
 
 def main() -> None:
-    """Run the command line; a known error is one line on stderr and exit code 2.
+    """Run the command line; a known error prints one line to stderr and exits with code 2.
 
-    With `--verbose`, lines on its type, parts and causes follow. Ctrl-C exits with code 130.
+    `--verbose` adds lines with the error's type, parts and causes. Ctrl-C exits with code 130.
     """
-    threads, lines = threading.enumerate(), list[str]()
+    threads, details = threading.enumerate(), list[str]()
     out, err = (cast(Any, CleanStream(stream)) for stream in (sys.stdout, sys.stderr))
     try:
         with redirect_stdout(out), redirect_stderr(err):
             app()
         return
-    except SystemExit as end:
-        if end.code != _INTERRUPTED:
+    except SystemExit as stop:
+        if stop.code != _INTERRUPTED:
             raise
         code, text = _INTERRUPTED, "stopped."
         can_resume = any(name in sys.argv[1:2] for name in _RESUMABLE)
@@ -163,12 +166,12 @@ def main() -> None:
         if isinstance(error, OSError):
             known = refused_by_disk(error.filename or "a file", error)
             known.__cause__ = error
-        code, text = 2, _in_sentences(known)
+        code, text = 2, _as_sentences(known)
         can_resume = isinstance(known, RunAborted) and " again" not in text
         if VERBOSE in sys.argv:
-            lines = [f"  {' '.join(line.split())}" for line in _in_detail(known)]
+            details = [f"  {' '.join(line.split())}" for line in _details(known)]
     if can_resume:
         text += " Finished work is kept: run the same command again to resume."
-    for line in (f"ga-dspy: {' '.join(text.split())}", *lines):
+    for line in (f"ga-dspy: {' '.join(text.split())}", *details):
         print(visible(withheld(line)), file=sys.stderr)  # noqa: T201
     force_exit(code, threads)
