@@ -1,4 +1,4 @@
-"""`ga-dspy compile`, `data`, `artifact`: compile programs; make question sets; show artifacts."""
+"""`ga-dspy compile`, `data`, `artifact`: compile programs; make question sets; read artifacts."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from ga_dspy.storage import write_whole
 
 # --- compile
 
-_VALIDATION = "A file, or how many questions to take from the end of --train."
+_VALIDATION = "Validation questions: a file, or how many to take from the end of --train."
 _RECIPE = f"{', '.join(RECIPES)}; by default gepa with --reflection-lm, else bootstrap-rs."
-_SETTINGS = "A setting of the recipe or the program: demos=4, k=10."
+_SETTINGS = "Setting of the recipe or the program, such as demos=4 or k=10. Repeatable."
 _REFLECTION = "LM that rewrites instructions from feedback (gepa)."
 _PROMPT = "LM that proposes instructions; --lm by default."
 _TEACHER = "LM whose traces become demos; recorded:FILE replays recorded ones."
-_TRACK = "MLflow store; by default MLFLOW_TRACKING_URI, else mlflow.db beside the artifact."
+_TRACK = "MLflow tracking URI; by default MLFLOW_TRACKING_URI, else mlflow.db beside the artifact."
 _PACK = "Store a copy of the index with the MLflow model."
-_KEEP = "Write the compiled program even if it is no better."
+_KEEP = "Save the compiled program even if it scores no better."
 
 
 def compile_program(
     models: Annotated[LMs, BatchOptions],
     dataset: choices.Dataset,
-    train: Annotated[Path, Option(help="Questions to learn from.")],
+    train: Annotated[Path, Option(help="File of training questions.")],
     validation: Annotated[str, Option(help=_VALIDATION)],
     index: choices.IndexDir,
     out: Annotated[Path, Option(help="Output folder for the artifact.")],
-    test: Annotated[Path | None, Option(help="Held-out questions to measure on.")] = None,
+    test: Annotated[Path | None, Option(help="File of held-out questions to measure on.")] = None,
     recipe_name: Annotated[str | None, Option("--recipe", help=_RECIPE)] = None,
     settings: Annotated[list[str] | None, Option("--set", help=_SETTINGS)] = None,
     program: choices.Program = "graph-anchor",
@@ -74,8 +74,7 @@ def compile_program(
         ga-dspy compile --dataset qa --train train.csv --validation 50 --index my-index \
             --out artifacts/mine --max-calls 2000
     """
-    # Its own stream: optimizers' output goes to a log, and these lines must still be visible.
-    console = Console(file=sys.stdout)
+    console = Console(file=sys.stdout)  # `compile` redirects stdout, which would hide these lines
     questions = read_questions(dataset, train, validation, test)
     others = zip(choices.COMPILING, (reflection_lm, prompt_lm, teacher_lm), strict=True)
     reflection, prompt, teacher = (models.named(n, role) if n else None for role, n in others)
@@ -86,15 +85,15 @@ def compile_program(
     rest = [pair for pair in settings or () if pair not in own]
     chosen = recipe(recipe_name, reflection=reflection is not None, **read_pairs(rest))
     of_program = choices.choose_settings(own, kind)
-    given = choices.choose_program(program, None, corpus, models, **of_program)
-    caps, asked = Caps(max_calls, max_tokens, max_money), (*models.all, reflection, prompt, teacher)
-    is_agreed = yes or all(lm is None or lm.model == EMBEDDED for lm in asked)
+    uncompiled = choices.choose_program(program, None, corpus, models, **of_program)
+    caps, lms = Caps(max_calls, max_tokens, max_money), (*models.all, reflection, prompt, teacher)
+    is_free = all(lm is None or lm.model == EMBEDDED for lm in lms)
     if track:
         need_package("mlflow", "optimize")
     with show_progress(console) as advance:
-        lines = Lines(console, agreed=is_agreed, caps=caps, bar=advance)
+        lines = Lines(console, agreed=yes or is_free, caps=caps, bar=advance)
         outcome = compile(
-            given, chosen, questions.train, questions.validation, test=questions.test, out=out,
+            uncompiled, chosen, questions.train, questions.validation, test=questions.test, out=out,
             lm=models.lm, reflection_lm=reflection, prompt_lm=prompt, teacher_lm=teacher,
             caps=caps, threads=threads, seed=seed, names=questions.names,
             progress=lines.show, spending=lines.count, confirm=lines.confirm, keep=keep,
@@ -104,13 +103,13 @@ def compile_program(
     if not no_track:
         packed = {"index": index, "graph": graph} if pack_index else {}
         with dspy.context(lm=models.lm):
-            made = artifacts.load(outcome.artifact, retriever=corpus, lms=models.steps)
+            compiled = artifacts.load(outcome.artifact, retriever=corpus, lms=models.steps)
         measured = questions.test or questions.validation
-        _track(console, outcome, made, measured, models.lm, uri=track, **packed)
+        _track(console, outcome, compiled, measured, models.lm, uri=track, **packed)
 
 
 class Questions(NamedTuple):
-    """The question sets, and a name for each."""
+    """The question sets of a compilation, and a name for each."""
 
     train: list[dspy.Example]
     validation: list[dspy.Example]
@@ -119,34 +118,34 @@ class Questions(NamedTuple):
 
 
 def read_questions(dataset: str, train: Path, validation: str, test: Path | None) -> Questions:
-    """Read the question files; the names of the sets include the rows.
+    """Read the question files; a name tells which rows of a file a set has.
 
     Raises:
         InputError: `validation` is neither a file nor a number that leaves train questions.
     """
-    learned, tested = load(dataset, train), load(dataset, test) if test else None
+    examples, held_out = load(dataset, train), load(dataset, test) if test else None
     names = {"train": train.name, "validation": Path(validation).name}
     names |= {"test": test.name} if test else {}
     if not validation.isdigit():
-        return Questions(learned, load(dataset, Path(validation)), tested, names)
-    kept = len(learned) - int(validation)
-    if not 0 < kept < len(learned):
-        wrong = f"--validation {validation} of {len(learned)} train questions"
-        raise InputError(wrong, expected=f"a file, or a number from 1 to {len(learned) - 1}")
-    names |= {"train": f"{train.name}[:{kept}]", "validation": f"{train.name}[{kept}:]"}
-    return Questions(learned[:kept], learned[kept:], tested, names)
+        return Questions(examples, load(dataset, Path(validation)), held_out, names)
+    cut = len(examples) - int(validation)
+    if not 0 < cut < len(examples):
+        found = f"--validation {validation} of {len(examples)} train questions"
+        raise InputError(found, expected=f"a file, or a number from 1 to {len(examples) - 1}")
+    names |= {"train": f"{train.name}[:{cut}]", "validation": f"{train.name}[{cut}:]"}
+    return Questions(examples[:cut], examples[cut:], held_out, names)
 
 
 @dataclass
 class Lines:
-    """The lines of a compilation: the estimate and its confirmation, then one per candidate.
+    """Prints a compilation: the estimate and its confirmation, then a line per candidate.
 
     Attributes:
         console: Where to print.
         agreed: Whether the cost is confirmed already.
-        caps: The caps; without a terminal, a cap stands for a confirmation.
-        bar: Shows how many calls were made between two candidates.
-        expected: How many calls are expected; known once the cost is confirmed.
+        caps: The caps; without a terminal, a cap counts as confirmation.
+        bar: A progress bar for the calls.
+        expected: The estimated number of calls; set when the cost is confirmed.
     """
 
     console: Console
@@ -157,7 +156,7 @@ class Lines:
     expected: int = 0
 
     def count(self, spent: Spent = NOTHING) -> None:
-        """Show the calls so far, including those of an earlier run."""
+        """Show how many calls were made, including those of an earlier run."""
         if self.bar:
             about = f"{spent.calls:,} LM calls of about {self.expected:,}"
             self.bar("compiling", spent.calls, max(spent.calls, self.expected), about)
@@ -178,11 +177,11 @@ class Lines:
         if not (self.agreed or self.console.confirm("continue?", self.caps, remedy=remedy)):
             return False
         self.expected = cost.calls
-        self.count()  # starts the bar before `compile` redirects what is printed
+        self.count()  # starts the bar before `compile` redirects stdout
         return True
 
     def show(self, c: Candidate) -> None:
-        """Print one line: score, best so far, calls, tokens, time, and the most time left."""
+        """Print a candidate: score, best so far, calls, tokens, elapsed and remaining time."""
         left = c.seconds * (self.expected / c.calls - 1) if c.calls else 0.0
         self.console.print(
             f"{c.number:>3}  {c.score:5.1f}  best {c.best:5.1f}  {c.calls:>7,} calls  "
@@ -196,9 +195,9 @@ def _track(
     console: Console, outcome: Outcome, program: MultiHopProgram, examples: list[dspy.Example],
     lm: dspy.BaseLM, **at: Any,
 ) -> None:  # fmt: skip
-    """Log a compilation to MLflow, with traces of the program's worst questions."""
+    """Log a compilation to MLflow, with traces of the questions with the worst scores."""
     if find_spec("mlflow") is None:
-        console.print(f"not tracked: mlflow is not installed; run: {install('optimize')}")
+        console.print(f"not logged to MLflow, which is not installed; run: {install('optimize')}")
         return
     from ga_dspy.optimize.tracking import track_compilation
 
@@ -215,12 +214,12 @@ def _summarise(console: Console, outcome: Outcome) -> None:
         console.warn(f"stopped early: {outcome.stopped}")
     for dropped in outcome.dropped_demos:
         console.print(f"demo removed: {dropped}", style="dim")
-    if (lost := outcome.rejected) is not None:
+    if (rejected := outcome.rejected) is not None:
         before = outcome.before.summary()
         console.warn(
-            f"the compiled program gained nothing: F1 {lost['f1']:.1f} at {lost['tokens']:,.0f} "
-            f"tokens per question, before {before['f1']:.1f} at {before['tokens_mean']:,.0f}; the "
-            "program as given was written (--keep writes the compiled one)",
+            f"compiling gained nothing: F1 {rejected['f1']:.1f} at {rejected['tokens']:,.0f} "
+            f"tokens per question, before {before['f1']:.1f} at {before['tokens_mean']:,.0f}; "
+            "saved the unchanged program (--keep saves the compiled one)",
         )
     spent = outcome.spent
     seen = "" if outcome.held_out == "test" else ", which the recipe has seen"
@@ -244,29 +243,29 @@ def _clock(seconds: float) -> str:
 
 
 def from_traces(
-    track: Annotated[str, Option(help="MLflow store with live traces.")],
-    out: Annotated[Path, Option(help="Question file to write, a .jsonl.")],
+    track: Annotated[str, Option(help="MLflow tracking URI of the traces.")],
+    out: Annotated[Path, Option(help="Question file to write (.jsonl).")],
     experiment: Annotated[str, Option(help="MLflow experiment of the traces.")] = "ga-dspy",
-    only: Annotated[Literal["right", "wrong", "all"], Option(help="Kind of answers.")] = "all",
+    only: Annotated[
+        Literal["right", "wrong", "all"], Option(help="Only answers with this feedback.")
+    ] = "all",
 ) -> None:
-    """Make a question set of live traces with feedback, for compile, eval and arena.
+    """Make a question set from live traces with feedback, for compile, eval and arena.
 
-    The answer is the expected one if the feedback names it, else the answer marked right.
+    A question's answer is the expected answer in the feedback, else the answer marked right.
 
     Examples:
         ga-dspy data from-traces --track sqlite:///mlflow.db --out questions.jsonl
     """
     from ga_dspy.tracing import rated_questions
 
-    found = rated_questions(track, experiment, only)
-    told = ", ".join(f"{number:,} {why}" for why, number in found.skipped.items()) or "none"
-    if not found.rows:
+    rated = rated_questions(track, experiment, only)
+    skipped = ", ".join(f"{count:,} {why}" for why, count in rated.skipped.items()) or "none"
+    if not rated.rows:
         remedy = "POST /runs/{id}/feedback, or assess traces in MLflow as `right`"
-        raise InputError(f"no usable question in {experiment} (skipped: {told})", remedy=remedy)
-    rows = (json.dumps(row, ensure_ascii=False) for row in found.rows)
-    write_whole(out, "".join(f"{row}\n" for row in rows))
-    asked = number(len(found.rows), "question")
-    Console().print(f"{out}: {asked}; traces skipped: {told}")
+        raise InputError(f"no usable question in {experiment} (skipped: {skipped})", remedy=remedy)
+    write_whole(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rated.rows))
+    Console().print(f"{out}: {number(len(rated.rows), 'question')}; traces skipped: {skipped}")
 
 
 # --- artifact

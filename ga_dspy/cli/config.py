@@ -1,6 +1,6 @@
 """The settings file `ga-dspy.toml`: read it, write it, show where each setting comes from.
 
-Command-line options stand above environment variables such as `GA_DSPY_LM`, and these above the
+Command-line options override environment variables such as `GA_DSPY_LM`, and these override the
 file.
 """
 
@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -39,21 +39,21 @@ FILE: Final = "ga-dspy.toml"
 # --- Read
 
 
-def _listed(value: Any) -> Any:
+def _as_texts(value: Any) -> Any:
     """Return a table as `name=value` texts, and a text as its words."""
     if isinstance(value, Mapping):
-        given = {
-            n: v if isinstance(v, str) else json.dumps(v, default=str) for n, v in value.items()
-        }
-        return [f"{name}={text}" for name, text in given.items()]
+        return [
+            f"{name}={item if isinstance(item, str) else json.dumps(item, default=str)}"
+            for name, item in value.items()
+        ]
     return value.split() if isinstance(value, str) else value
 
 
-Texts = Annotated[list[str], BeforeValidator(_listed)]
+Texts = Annotated[list[str], BeforeValidator(_as_texts)]
 
 
 class Config(BaseModel, extra="forbid"):
-    """The settings that a file or the environment may give; each is named as its option.
+    """The settings that a file or the environment may set; each has the name of its option.
 
     Attributes:
         lm: DSPy model names: one for all steps, and `step=name` for single steps.
@@ -61,7 +61,7 @@ class Config(BaseModel, extra="forbid"):
         index: Folder of the index.
         graph: Folder of the index's graph.
         program: Name of the program.
-        artifact: Compiled program; where a command accepts both, it is used instead of `program`.
+        artifact: Compiled program; a command that accepts both uses it instead of `program`.
         settings: Settings of the program: a table in the file, `name=value` in the environment.
     """
 
@@ -78,12 +78,12 @@ _NAMES: Final = tuple(Config.model_fields)
 _PATHS: Final = ("index", "graph", "artifact")
 _OWNERS: Final = {"api_base": {"lm"}, "graph": {"index"}, "artifact": {"program"},
                   "settings": {"program", "artifact"}}  # fmt: skip
-"""A setting is ignored if one of these is given at a higher place: it belongs to another."""
+"""A setting is ignored if a source of higher precedence sets one of these, which it was for."""
 _COMMAND_LINE: Final = "command line"
 
 
 class Setting(NamedTuple):
-    """A value, and the place that gives it: environment, command line, or a file."""
+    """A value and its source: the command line, the environment or a file."""
 
     value: Any
     source: str
@@ -103,13 +103,13 @@ def find_config() -> Path | None:
 
 
 def read_config(path: Path | None, given: Collection[str] = ()) -> dict[str, Setting]:
-    """Return the settings that the environment and a file give, by name.
+    """Return the settings from the environment and a file, by name.
 
     The variables of the `.env` beside the file are added to the environment.
 
     Args:
         path: The file; None for the environment alone.
-        given: The settings that the command line gives, which are left out.
+        given: Names of the settings that the command line sets; they are left out.
 
     Raises:
         InputError: The file cannot be read, a name is unknown, or a value is invalid or a key.
@@ -122,31 +122,36 @@ def read_config(path: Path | None, given: Collection[str] = ()) -> dict[str, Set
         except (OSError, ValueError) as error:
             expected = "TOML, and .env beside it, in UTF-8"
             raise InputError(f"{relative(path)}: {error}", expected=expected) from error
-        own = of_file.get("settings")
-        tables = [(of_file, _PATHS), (own if isinstance(own, dict) else {}, ("schema",))]
-        for table, name in ((table, name) for table, names in tables for name in names):
-            value = table.get(name)
-            if isinstance(value, str) and ":/" not in value:  # models:/NAME is no path
-                table[name] = str(relative(path.absolute().parent / Path(value).expanduser()))
+        _resolve_paths(of_file, _PATHS, path)
+        if isinstance(of_file.get("settings"), dict):
+            _resolve_paths(of_file["settings"], ("schema",), path)
     variables = {name: os.environ.get(f"GA_DSPY_{name.upper()}") for name in _NAMES}
     found = dict.fromkeys(given, Setting(None, _COMMAND_LINE))
     _add(found, {name: text for name, text in variables.items() if text}, "environment")
     _add(found, of_file, str(path and relative(path)))
     _check_program(found)
-    return {name: one for name, one in found.items() if name not in given}
+    return {name: setting for name, setting in found.items() if name not in given}
+
+
+def _resolve_paths(table: dict[str, Any], names: Sequence[str], file: Path) -> None:
+    """Resolve the paths of a table that are relative to its file."""
+    for name in names:
+        value = table.get(name)
+        if isinstance(value, str) and ":/" not in value:  # models:/NAME is no path
+            table[name] = str(relative(file.absolute().parent / Path(value).expanduser()))
 
 
 def _add(found: dict[str, Setting], values: Mapping[str, Any], source: str) -> None:
-    """Check the values of a source, and add those that no higher source gives or hides.
+    """Check the values of a source, and add those that no earlier source sets or makes obsolete.
 
     Raises:
         InputError: A name is unknown, or a value is invalid or a key.
     """
     for name, value in values.items():
-        shown = str(value) if name in _NAMES else f"{name} = {value}"
-        for leak in secrets_in(shown, name, secrets_of(), digests=name in _PATHS):
+        text = str(value) if name in _NAMES else f"{name} = {value}"
+        for secret in secrets_in(text, name, secrets_of(), digests=name in _PATHS):
             remedy = f"put keys into the environment, or into .env beside {FILE}"
-            raise InputError(f"{source}: {name} holds {leak.kind}", remedy=remedy)
+            raise InputError(f"{source}: {name} holds {secret.kind}", remedy=remedy)
         if name not in _NAMES:
             raise unknown(f"{source}: setting", name, _NAMES)
     try:
@@ -156,16 +161,16 @@ def _add(found: dict[str, Setting], values: Mapping[str, Any], source: str) -> N
         expected = first["msg"].lower().removeprefix("input should be ")
         wrong = f"{source}: {first['loc'][0]} has the wrong type"
         raise InputError(wrong, expected=expected) from error
-    hidden = {name for name, owners in _OWNERS.items() if owners & found.keys()}
-    for name in checked.keys() - found.keys() - hidden:
+    obsolete = {name for name, owners in _OWNERS.items() if owners & found.keys()}
+    for name in checked.keys() - found.keys() - obsolete:
         found[name] = Setting(checked[name], source)
 
 
 def _check_program(found: Mapping[str, Setting]) -> None:
-    """Check program and settings that are not of the command line; an artifact checks its own.
+    """Check the program and its settings, unless the command line or an artifact checks them.
 
     Raises:
-        InputError: There is no such program, or it cannot have the settings.
+        InputError: There is no such program, or it has no such settings.
     """
     program = found.get("program", Setting(Config().program, _COMMAND_LINE))
     settings = found.get("settings", Setting(None, program.source))
@@ -182,17 +187,17 @@ def _check_program(found: Mapping[str, Setting]) -> None:
 class ConfiguredCommand(TyperCommand):
     """A command whose options default to the environment and the settings file.
 
-    Its help shows the defaults without them.
+    Its help shows the built-in defaults.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line; what it lacks comes from the settings."""
+        """Parse the arguments; options that are missing come from the settings."""
         options = {str(each.name): each for each in self.params if each.name in _NAMES}
         parsed, *_ = self.make_parser(ctx).parse_args(args=[*args])
         if options and not parsed.get("help"):
             given = [name for name in options if parsed.get(name) is not None]
             found = read_config(find_config(), given)
-            ctx.default_map = {name: one.value for name, one in found.items()}
+            ctx.default_map = {name: setting.value for name, setting in found.items()}
             for name in found.keys() & _PATHS:  # `arena` takes several
                 if getattr(options.get(name), "multiple", False):
                     ctx.default_map[name] = [found[name].value]
@@ -200,10 +205,10 @@ class ConfiguredCommand(TyperCommand):
 
 
 def from_config(path: Path | str | None = None) -> MultiHopProgram:
-    """Return the program of a settings file, ready to answer; its LM is set on its predictors.
+    """Return the program of a settings file, ready to answer; the LM is set on its predictors.
 
-    Environment variables stand above the file. The variables of the `.env` beside it are added to
-    `os.environ`; DSPy's settings stay as they are.
+    Environment variables override the file. The variables of the `.env` beside it are added to
+    `os.environ`. DSPy's settings do not change.
 
     Args:
         path: The file; by default `ga-dspy.toml` in the working directory or a folder above it, up
@@ -213,23 +218,24 @@ def from_config(path: Path | str | None = None) -> MultiHopProgram:
         InputError: There is no index, a name is unknown, or a value is invalid.
     """
     file = Path(path) if path else find_config()
-    found = {name: one.value for name, one in read_config(file).items()}
-    if "index" not in found:
-        lacking = f"no index in {file or FILE}, and GA_DSPY_INDEX is not set"
-        raise InputError(lacking, expected="its folder", remedy="run: ga-dspy init --index DIR")
-    options = choices.AskingOptions(**found)
+    values = {name: setting.value for name, setting in read_config(file).items()}
+    if "index" not in values:
+        found = f"no index in {file or FILE}, and GA_DSPY_INDEX is not set"
+        raise InputError(found, expected="its folder", remedy="run: ga-dspy init --index DIR")
+    options = choices.AskingOptions(**values)
     models = choices.choose_lms(options.lm, options.api_base)
     with dspy.context(lm=models.lm):
-        made = options.asking(models).program
-    made.set_step_lms({step: models.lm for step, p in made.named_predictors() if p.lm is None})
-    return made
+        program = options.asking(models).program
+    without_lm = [step for step, predictor in program.named_predictors() if predictor.lm is None]
+    program.set_step_lms(dict.fromkeys(without_lm, models.lm))
+    return program
 
 
 # --- Write and show
 
 _HEAD: Final = """\
 # Defaults of the ga-dspy commands in this folder and below, and of ga_dspy.from_config().
-# Environment variables (GA_DSPY_LM, …) stand above them, options above both.
+# Environment variables (GA_DSPY_LM, …) override them, options override both.
 # Names: lm, api_base, index, graph, program, artifact, and a table [settings] of the program.
 # Paths are relative to this file. Keys belong in .env, never here.
 """
@@ -247,14 +253,16 @@ def init(
     api_base: choices.Addresses = None,
     index: Annotated[Path | None, Option(help="Folder of the index.")] = None,
     graph: choices.Graph = None,
-    program: Annotated[str | None, Option(help="Program; by default graph-anchor.")] = None,
+    program: Annotated[
+        str | None, Option(help="Name of the program; by default graph-anchor.")
+    ] = None,
     artifact: choices.Artifact = None,
     settings: choices.Settings = None,
-    force: Annotated[bool, Option("--force", help="Overwrite the file.")] = False,
+    force: Annotated[bool, Option("--force", help="Overwrite an existing ga-dspy.toml.")] = False,
 ) -> None:
     """Write ga-dspy.toml: the LM, index and program that other commands use by default.
 
-    In a terminal, it asks for what is not given as an option.
+    In a terminal, it asks for the values that you do not pass.
 
     Examples:
         ga-dspy init
@@ -270,18 +278,18 @@ def init(
     for name, question in _QUESTIONS.items() if console.can_ask else ():
         if not given[name] and (name != "api_base" or given["lm"]):
             given[name] = Prompt.ask(question, console=console, default="", show_default=False)
-    choices.choose_lms(_listed(given["lm"]), _listed(given["api_base"]))
-    own, checked = read_pairs(settings or ()), dict[str, Setting]()
+    choices.choose_lms(_as_texts(given["lm"]), _as_texts(given["api_base"]))
+    pairs, checked = read_pairs(settings or ()), dict[str, Setting]()
     values = {
         name: " ".join(value) if isinstance(value, list) else str(value)
         for name, value in given.items()
         if value
     }
-    _add(checked, {**values, "settings": own}, FILE)
+    _add(checked, {**values, "settings": pairs}, FILE)
     _check_program(checked)
-    write_whole(path, "\n".join([_HEAD, *_toml(values), "", "[settings]", *_toml(own), ""]))
-    console.print(f"wrote {FILE}; ga-dspy config show prints what is in effect")
-    console.print("keys belong in .env beside it, or the environment: OPENAI_API_KEY=…")
+    write_whole(path, "\n".join([_HEAD, *_toml(values), "", "[settings]", *_toml(pairs), ""]))
+    console.print(f"wrote {FILE}; ga-dspy config show prints the settings in effect")
+    console.print("put keys into .env beside it, or into the environment: OPENAI_API_KEY=…")
     if _ignore_keys():
         console.print("added .env to .gitignore")
     if "index" in values and not Path(values["index"]).exists():
@@ -294,9 +302,9 @@ def _toml(values: Mapping[str, Any]) -> list[str]:
 
 
 def _ignore_keys() -> bool:
-    """Add .env to .gitignore if this is a git repository that would commit it."""
-    asked = ("git", "check-ignore", "-q", ".env")  # 0: ignored, 1: not ignored, 128: no repository
-    if not shutil.which("git") or subprocess.run(asked, capture_output=True).returncode != 1:
+    """Add .env to .gitignore if this is a git repository that does not ignore it yet."""
+    check = ("git", "check-ignore", "-q", ".env")  # 0: ignored, 1: not ignored, 128: no repository
+    if not shutil.which("git") or subprocess.run(check, capture_output=True).returncode != 1:
         return False
     rules = Path(".gitignore")
     lines = rules.read_text("utf-8").splitlines() if rules.exists() else []
@@ -305,7 +313,7 @@ def _ignore_keys() -> bool:
 
 
 def show() -> None:
-    """Print each setting, its value and where it comes from; keys only as "set".
+    """Print each setting, its value and its source; the value of a key is never printed.
 
     Examples:
         ga-dspy config show
@@ -314,9 +322,8 @@ def show() -> None:
     found, table = read_config(path), columns("setting", "value", "from")
     for name, default in Config():
         value, source = found.get(name) or Setting(default, "default")
-        table.add_row(
-            name, ", ".join(value) if isinstance(value, list) else str(value or ""), source
-        )
+        text = ", ".join(value) if isinstance(value, list) else str(value or "")
+        table.add_row(name, text, source)
     for name in sorted(os.environ):
         if name not in before or name.endswith("_API_KEY"):
             table.add_row(name, "set", "environment" if name in before else ".env")

@@ -32,19 +32,19 @@ from ga_dspy.text import visible
 MAX_LINES = 8
 _FIRST = 10
 EXTRACTIVE_NOTE = (
-    "Answered by the embedded extractive LM: a floor for first runs and tests, not a substitute "
+    "Answered by the embedded extractive LM, which is for first runs and tests and no substitute "
     "for an LLM. Choose yours with --lm."
 )
 
 
 class Console(RichConsole):
-    """A terminal that shows any text literally: no markup, no emoji codes, visible escapes.
+    """A terminal that prints any text literally, and makes hidden characters visible.
 
-    It does not color numbers and names.
+    Markup, emoji codes and highlighting are off.
     """
 
     def __init__(self, **options: Any) -> None:
-        """Create a console with rich's options."""
+        """Create a console with Rich's options."""
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
 
     def render(
@@ -66,7 +66,7 @@ class Console(RichConsole):
     def confirm(
         self, question: str, caps: Iterable[object] = (), *, remedy: str = "add --yes"
     ) -> bool:
-        """Ask for confirmation; without a terminal, a cap stands for it.
+        """Ask for confirmation; without a terminal, a cap counts as confirmation.
 
         Raises:
             InputError: There is neither a terminal nor a cap.
@@ -82,7 +82,7 @@ class Console(RichConsole):
         self.print(message, style="yellow", soft_wrap=True)
 
     def note_embedded_lm(self, *lms: dspy.BaseLM) -> None:
-        """If only the embedded LM answered, print that it is no LLM."""
+        """Print a note if all of the LMs are the embedded one."""
         if all(lm.model == EMBEDDED for lm in lms):
             self.print(EXTRACTIVE_NOTE, style="dim")
 
@@ -103,14 +103,14 @@ class Console(RichConsole):
         self, rows: Sequence[Sequence[str | Text]], *headings: str, most: int,
         right: Sequence[str] = (), none: str = "",
     ) -> None:  # fmt: skip
-        """Print the first rows as a table and how many more there are; or `none` if there are none.
+        """Print the first rows as a table, and how many more there are.
 
         Args:
             rows: The cells of each row.
             headings: The column headings.
             most: Maximum number of rows (`--most`).
             right: Headings of right-aligned columns.
-            none: Printed instead of an empty table.
+            none: Text to print instead of an empty table.
         """
         if not rows:
             self.print(none)
@@ -129,7 +129,7 @@ class Console(RichConsole):
 @contextmanager
 def show_steps(console: Console) -> Iterator[None]:
     """Print each step of a question as it finishes; a terminal also shows the current activity."""
-    labels: dict[str, str] = {}
+    labels = dict[str, str]()
     with console.status("") if console.is_terminal else nullcontext() as status:
 
         def show(event: Event) -> None:
@@ -137,7 +137,7 @@ def show_steps(console: Console) -> Iterator[None]:
                 for new in event.data["new"]:
                     labels[new["id"]] = f"[{new['label']}] {new['title'] or new['id']}"
             if event.kind == "step":
-                console.print(_step(Step.model_validate(event.data), labels), "")
+                console.print(_render_step(Step.model_validate(event.data), labels), "")
             elif status and event.kind != "answer":
                 reading = "; reading" if event.kind == "passages" else ""
                 status.update(Text(event.message + reading, overflow="ellipsis", no_wrap=True))
@@ -146,7 +146,7 @@ def show_steps(console: Console) -> Iterator[None]:
             yield
 
 
-def _step(step: Step, labels: Mapping[str, str]) -> RenderableType:
+def _render_step(step: Step, labels: Mapping[str, str]) -> RenderableType:
     lines = [f"{r.head} → {r.relation} → {r.tail}" for r in step.relations]
     lines += [f"{name}: {attribute}" for name, attribute in step.attributes]
     color = "green" if step.judgement == "sufficient" else "yellow"
@@ -155,8 +155,8 @@ def _step(step: Step, labels: Mapping[str, str]) -> RenderableType:
         ("reformulated", step.reformulated),
         ("passages", "  ".join(labels[id] for id in step.passage_ids) or "nothing new"),
         ("graph", Text(step.gained, style="green")),
-        ("", _limited(lines)),
-        ("dropped", _limited([str(dropped) for dropped in step.dropped])),
+        ("", _first_lines(lines)),
+        ("dropped", _first_lines(list(map(str, step.dropped)))),
         ("judgement", Text(step.judgement, style=f"bold {color}")),
         ("", Text(step.reasoning, style="italic")),
         ("rule", step.rule),
@@ -166,7 +166,7 @@ def _step(step: Step, labels: Mapping[str, str]) -> RenderableType:
     return Group(title, Padding(key_values(rows), (0, 0, 0, 2)))
 
 
-def _limited(lines: list[str]) -> Text:
+def _first_lines(lines: list[str]) -> Text:
     shown = lines[:MAX_LINES]
     if len(lines) > len(shown):
         shown.append(f"… and {len(lines) - len(shown)} more")
@@ -181,14 +181,14 @@ def show_answer(
     Args:
         console: Where to print.
         prediction: The answer.
-        note: Printed after the cost.
-        lms: Names of the LMs by step; if given, the cost of each step is printed too.
+        note: Text to print after the cost.
+        lms: Names of the LMs by step; with them, the cost of each step is printed, too.
     """
     style = "bold" if prediction.answer else "bold red"
     parts: list[RenderableType] = [Text(prediction.answer or "(no answer)", style=style)]
     if prediction.evidence:
         parts.append(Text("\nEvidence", style="dim"))
-        parts += [_link(number, link) for number, link in enumerate(prediction.evidence, 1)]
+        parts += [_render_link(place, link) for place, link in enumerate(prediction.evidence, 1)]
     support = f"{prediction.verdict}; {SUPPORT.get(prediction.supported, 'unsupported')}"
     if prediction.steps and prediction.steps[-1].judgement == "insufficient":
         support += "; the evidence was judged insufficient"
@@ -204,7 +204,7 @@ def show_answer(
             console.print_usage(step, lms.get(step, ""), usage)
 
 
-def _link(place: int, link: EvidenceLink) -> RenderableType:
+def _render_link(place: int, link: EvidenceLink) -> RenderableType:
     triple = f"{link.head} → {link.relation} → {link.tail}" if link.head else link.title
     source = "; ".join(dict.fromkeys(filter(None, (link.title, link.source))))
     quote = Text.assemble(f"“{link.quote}”", ("  " + source, "dim"))
@@ -215,15 +215,15 @@ def _link(place: int, link: EvidenceLink) -> RenderableType:
 
 
 class Advance(Protocol):
-    """Moves a progress bar; `details` is logged in a pipe instead of the numbers."""
+    """Updates a progress bar."""
 
     def __call__(self, stage: str, done: int, total: int, details: object = "", /) -> None:
-        """Call it whenever one of them changes."""
+        """Update the bar; without a terminal, `details` is printed instead of the numbers."""
 
 
 @contextmanager
 def repeat(action: Callable[[], None], every: float) -> Iterator[None]:
-    """Call a function every so many seconds, in a thread."""
+    """Call a function in a thread, every `every` seconds."""
     is_over = threading.Event()
 
     def work() -> None:
@@ -243,10 +243,10 @@ def repeat(action: Callable[[], None], every: float) -> Iterator[None]:
 def show_progress(
     console: Console, clock: Callable[[], float] = monotonic, every: float = 60.0
 ) -> Iterator[Advance]:
-    """Show a progress bar from the first call of what is yielded; in a pipe, a line per minute.
+    """Yield a function that updates a progress bar; without a terminal, print a line per minute.
 
-    The time left is estimated from the items done since the stage began, without those kept from
-    an earlier run. The line is printed even during one long item.
+    The bar appears at the first call. The remaining time is estimated from the items done since the
+    stage began, without those of an earlier run. Lines are printed even during one long item.
     """
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
@@ -257,19 +257,20 @@ def show_progress(
 
     def advance(stage: str, done: int, total: int, details: object = "", /) -> None:
         nonlocal latest
-        latest, now = details, bar.tasks[0]
-        is_same_stage = stage.partition(" ")[0] == now.description.partition(" ")[0]
-        if not is_same_stage or done < now.completed:
+        latest, state = details, bar.tasks[0]
+        is_same_stage = stage.partition(" ")[0] == state.description.partition(" ")[0]
+        if not is_same_stage or done < state.completed:
             bar.reset(task, description=stage, completed=done, total=total)
         bar.update(task, description=stage, completed=done, total=total)
         bar.start()
 
     def log() -> None:
-        now = bar.tasks[0]
-        if now.total is not None:
-            count = f": {latest}" if latest else f" {now.completed:,.0f} of {now.total:,.0f}"
-            left = f", about {now.time_remaining / 60:.0f} min left" if now.time_remaining else ""
-            console.print(f"{now.description}{count}{left}", soft_wrap=True)
+        state = bar.tasks[0]
+        if state.total is not None:
+            count = f": {latest}" if latest else f" {state.completed:,.0f} of {state.total:,.0f}"
+            left = state.time_remaining
+            end = f", about {left / 60:.0f} min left" if left else ""
+            console.print(f"{state.description}{count}{end}", soft_wrap=True)
 
     try:
         with nullcontext() if console.is_terminal else repeat(log, every):
@@ -282,7 +283,7 @@ def show_progress(
 
 
 def key_values(rows: Iterable[tuple[str, str | Text]]) -> Table:
-    """Return a table of names and values; rows with an empty value are left out."""
+    """Return a table of names and values; rows with an empty value are omitted."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -297,7 +298,7 @@ def columns(*headings: str, right: Sequence[str] = ()) -> Table:
 
     Args:
         headings: The column headings.
-        right: Those of right-aligned columns.
+        right: Headings of right-aligned columns.
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in headings:
@@ -318,5 +319,5 @@ def number(count: int, what: str) -> str:
 
 
 def relative(path: Path) -> Path:
-    """Return a path below the working directory as a relative one."""
+    """Return a path relative to the working directory if it is below that."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from rich.table import Table
 from typer import Argument, Exit, Option
@@ -23,21 +23,24 @@ from ga_dspy.retrieval.redact import load_redactor
 from ga_dspy.storage import MANIFEST
 from ga_dspy.text import json_text
 
-_FILES = "Documents, datasets, .jsonl/.json/.csv/.parquet with a text, or folders of these."
+_FILES = "Files or folders: documents, or .jsonl, .json, .csv and .parquet files with texts."
 _CHUNK_TOKENS = "Maximum tokens per passage; by default what the encoder reads, up to 400."
 _REDACT = (
-    "Take personal data out of documents before they are indexed: presidio, or your own "
-    "module:function, which every command that adds documents needs again."
+    "Remove personal data from documents before they are indexed: presidio, or your own "
+    "module:function, which you then pass to every command that adds documents."
 )
+_KIND = "Ranking: linked, hybrid, dense or sparse."
 _ENCODER = "auto, hash-256, minilm, openai/… (any API), or a sentence-transformers model."
-_REQUIRE = "Metadata field that every search must filter on; repeatable."
+_RERANKER = "Cross-encoder model that reranks the results."
+_REQUIRE = "Metadata field that every search must filter on. Repeatable."
 _URI = "Address of the Milvus server, or a file ending in .db."
+_ENGINE = "Storage and search engine."
+_UNCHANGED = "As in `index build`; by default as when the index was built."
 _MOST_LINES, _NAMED = 60, 3
 _WORDPIECES = 0.8
-"""Our tokens per token of an encoder, so that 95 of 100 texts fit."""
+"""Tokens of this library per token of an encoder, chosen so that 95 % of texts fit."""
 
 Files = Annotated[list[Path], Argument(help=_FILES)]
-ChunkTokens = Annotated[int | None, Option(help=_CHUNK_TOKENS)]
 Redaction = Annotated[str | None, Option("--redact", help=_REDACT)]
 Strict = Annotated[bool, Option("--strict", help="Stop at a file that cannot be read completely.")]
 
@@ -45,15 +48,15 @@ Strict = Annotated[bool, Option("--strict", help="Stop at a file that cannot be 
 def build(
     files: Files,
     out: Annotated[Path, Option(help="Folder for the index.")],
-    kind: Annotated[str, Option(help="linked, hybrid, dense or sparse.")] = "linked",
+    kind: Annotated[str, Option(help=_KIND)] = "linked",
     encoder: Annotated[str, Option(help=_ENCODER)] = "auto",
-    reranker: Annotated[str | None, Option(help="Cross-encoder that reranks the results.")] = None,
-    chunk_tokens: ChunkTokens = None,
-    overlap: Annotated[int, Option(help="Tokens shared by neighbouring passages.")] = 0,
+    reranker: Annotated[str | None, Option(help=_RERANKER)] = None,
+    chunk_tokens: Annotated[int | None, Option(help=_CHUNK_TOKENS)] = None,
+    overlap: Annotated[int, Option(help="Tokens that neighbouring passages share.")] = 0,
     strict: Strict = False,
     require: Annotated[list[str] | None, Option(help=_REQUIRE)] = None,
     redact: Redaction = None,
-    engine: Annotated[Literal["local", "milvus"], Option(help="Search engine.")] = "local",
+    engine: Annotated[Literal["local", "milvus"], Option(help=_ENGINE)] = "local",
     uri: Annotated[str | None, Option(help=_URI)] = None,
     ray: Ray = None,
 ) -> None:
@@ -86,24 +89,26 @@ def build(
 
 def sync(
     index: IndexDir,
-    files: Annotated[list[Path] | None, Argument(help="As in build; unchanged by default.")] = None,
-    chunk_tokens: ChunkTokens = None,
-    overlap: Annotated[int | None, Option(help="As in build; unchanged by default.")] = None,
+    files: Annotated[list[Path] | None, Argument(help=_UNCHANGED)] = None,
+    chunk_tokens: Annotated[int | None, Option(help=_UNCHANGED)] = None,
+    overlap: Annotated[int | None, Option(help=_UNCHANGED)] = None,
     strict: Strict = False,
     redact: Redaction = None,
     yes: Yes = False,
 ) -> None:
     """Update an index to the current contents of its files; only changed files are read.
 
-    An index that does not exist is built. Passages of deleted files are deleted; before it deletes
-    more than half, it asks. Documents that were added over HTTP stay, and so do imported facts.
+    An index that does not exist is built. Passages of deleted files are deleted, after confirmation
+    if these are more than half. Documents added over HTTP and imported facts stay.
 
     Examples:
         ga-dspy index sync --index my-index
     """
     if files and not (index / MANIFEST).exists():
-        cutting: dict[str, Any] = {"chunk_tokens": chunk_tokens, "overlap": overlap or 0}
-        build(files, index, **cutting, strict=strict, redact=redact)
+        build(
+            files, index, chunk_tokens=chunk_tokens, overlap=overlap or 0, strict=strict,
+            redact=redact,
+        )  # fmt: skip
         return
     console, opened = Console(), Index.open(index, redact=importable(redact))
     sources = Sources.of(index, chunk_tokens=chunk_tokens, overlap=overlap)
@@ -121,7 +126,7 @@ def sync(
 
 
 def add(files: Files, index: IndexDir, strict: Strict = False, redact: Redaction = None) -> None:
-    """Add files to an index; passages replace those with the same ids, and of the same file.
+    """Add files to an index; a file that it already has is replaced.
 
     Examples:
         ga-dspy index add more-docs --index my-index
@@ -140,7 +145,7 @@ def delete(
     ids: Annotated[list[str], Argument(help="File names, or ids of documents or passages.")],
     index: IndexDir,
 ) -> None:
-    """Delete documents and passages; sync adds back those that the files still have.
+    """Delete documents and passages; `index sync` adds back those that are still in the files.
 
     Examples:
         ga-dspy index delete old.md --index my-index
@@ -160,7 +165,7 @@ def delete(
 
 
 def info(index: IndexDir) -> None:
-    """Show what an index holds, and from which files.
+    """Show the size, settings and files of an index.
 
     Examples:
         ga-dspy index info --index my-index
@@ -186,11 +191,11 @@ def info(index: IndexDir) -> None:
 def search(
     query: Annotated[str, Argument(help="Search query.")],
     index: IndexDir,
-    k: Annotated[int, Option(help="Passages to retrieve.")] = 5,
+    k: Annotated[int, Option(help="Number of passages to retrieve.")] = 5,
     where: Wanted = None,
     json_only: Json = False,
 ) -> None:
-    """Search an index; print passages with scores and sources.
+    """Search an index, and print passages with scores and sources.
 
     Examples:
         ga-dspy index search "bridges of steel" --index my-index --where lang=en
@@ -219,7 +224,7 @@ def verify(index: IndexDir) -> None:
 
 
 def importable(redact: str | None) -> str | None:
-    """Return the name of a redaction; its module may lie in the working directory."""
+    """Return the name of a redactor, and let its module be imported from the working directory."""
     if redact and ":" in redact:
         sys.path.append(str(Path.cwd()))
     return redact
@@ -238,11 +243,11 @@ def show_files(console: Console, files: Sequence[FileRead]) -> None:
             lines.append(str(file))
         else:
             without_passages[file.status, *file.notes].append(file.name)
-    for (state, *notes), names in without_passages.items():
-        lines.append(f"{listed(names, _NAMED)}: {state} ({'; '.join(notes)})")
+    for (status, *notes), names in without_passages.items():
+        lines.append(f"{listed(names, _NAMED)}: {status} ({'; '.join(notes)})")
     lines.sort()
-    if len(lines) > _MOST_LINES:  # files with problems first
-        lines.sort(key=lambda line: ": read (" in line)
+    if len(lines) > _MOST_LINES:
+        lines.sort(key=lambda line: ": read (" in line)  # files with problems first
         rest = f"… and {len(lines) - _MOST_LINES:,} more (ga-dspy index info)"
         lines = [*lines[:_MOST_LINES], rest]
     for line in lines:
@@ -253,23 +258,23 @@ def _change(
     console: Console, index: Path, opened: Index, sources: Sources, found: Documents,
     change: Callable[..., Changes],
 ) -> None:  # fmt: skip
-    """Apply what was read to an index, and print the changes."""
+    """Apply the documents that were read to an index, and print the changes."""
     with show_progress(console) as progress:
         changes = change(found, progress=progress)
     sources.save(index, found.files)
-    seen = {file.name: file.sha256 for file in sources.files}
-    show_files(console, [one for one in found.files if seen.get(one.name) != one.sha256])
-    old, new = (
-        {one.name: one.sha256 for one in files if one.ids} for files in (sources.files, found.files)
-    )
-    files: dict[str, Collection[object]] = {
-        "added": new.keys() - old.keys(),
-        "changed": {name for name in old.keys() & new.keys() if old[name] != new[name]},
-        "removed": old.keys() - new.keys(),
-        "unchanged": old.items() & new.items(),
+    digests = {file.name: file.sha256 for file in sources.files}
+    show_files(console, [file for file in found.files if digests.get(file.name) != file.sha256])
+    old = {file.name: file.sha256 for file in sources.files if file.ids}
+    new = {file.name: file.sha256 for file in found.files if file.ids}
+    unchanged = len(old.items() & new.items())
+    files = {
+        "added": len(new.keys() - old.keys()),
+        "changed": len(new.keys() & old.keys()) - unchanged,
+        "removed": len(old.keys() - new.keys()),
+        "unchanged": unchanged,
     }
     table = Table.grid(padding=(0, 2))
     for what, ids in changes._asdict().items():
-        table.add_row(what, number(len(files[what]), "file"), number(len(ids), "passage"))
+        table.add_row(what, number(files[what], "file"), number(len(ids), "passage"))
     console.print(table)
     console.print(f"{index}: {opened.description}")
