@@ -124,7 +124,7 @@ def test_a_build_tells_its_cost_first_and_its_sizes_last(graph: Path, built: str
 
 
 def test_labels_of_a_passage_that_is_not_there_are_named(graph: Path, built: str) -> None:
-    assert "labelled, but not in the index: d999" in built
+    assert "has labels, but is not in the index: d999" in built
 
 
 def test_a_build_that_is_done_asks_for_nothing(graph: Path, folder: Path) -> None:

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -122,23 +122,18 @@ def read_config(path: Path | None, given: Collection[str] = ()) -> dict[str, Set
         except (OSError, ValueError) as error:
             expected = "TOML, and .env beside it, in UTF-8"
             raise InputError(f"{relative(path)}: {error}", expected=expected) from error
-        _resolve_paths(of_file, _PATHS, path)
-        if isinstance(of_file.get("settings"), dict):
-            _resolve_paths(of_file["settings"], ("schema",), path)
+        tables: dict[tuple[str, ...], Any] = {_PATHS: of_file, ("schema",): of_file.get("settings")}
+        for names, table in tables.items():
+            for name in names if isinstance(table, dict) else ():
+                value = table.get(name)
+                if isinstance(value, str) and ":/" not in value:  # models:/NAME is no path
+                    table[name] = str(relative(path.absolute().parent / Path(value).expanduser()))
     variables = {name: os.environ.get(f"GA_DSPY_{name.upper()}") for name in _NAMES}
     found = dict.fromkeys(given, Setting(None, _COMMAND_LINE))
     _add(found, {name: text for name, text in variables.items() if text}, "environment")
     _add(found, of_file, str(path and relative(path)))
     _check_program(found)
     return {name: setting for name, setting in found.items() if name not in given}
-
-
-def _resolve_paths(table: dict[str, Any], names: Sequence[str], file: Path) -> None:
-    """Resolve the paths of a table that are relative to its file."""
-    for name in names:
-        value = table.get(name)
-        if isinstance(value, str) and ":/" not in value:  # models:/NAME is no path
-            table[name] = str(relative(file.absolute().parent / Path(value).expanduser()))
 
 
 def _add(found: dict[str, Setting], values: Mapping[str, Any], source: str) -> None:

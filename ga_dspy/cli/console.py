@@ -222,24 +222,6 @@ class Advance(Protocol):
 
 
 @contextmanager
-def repeat(action: Callable[[], None], every: float) -> Iterator[None]:
-    """Call a function in a thread, every `every` seconds."""
-    is_over = threading.Event()
-
-    def work() -> None:
-        while not is_over.wait(every):
-            action()
-
-    worker = threading.Thread(target=work, name="ga-dspy-progress", daemon=True)
-    worker.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        worker.join()
-
-
-@contextmanager
 def show_progress(
     console: Console, clock: Callable[[], float] = monotonic, every: float = 60.0
 ) -> Iterator[Advance]:
@@ -253,7 +235,7 @@ def show_progress(
         console=console, transient=True, speed_estimate_period=120,
         disable=not console.is_terminal, get_time=clock,
     )  # fmt: skip
-    task, latest = bar.add_task("", total=None), object()
+    task, latest, is_over = bar.add_task("", total=None), object(), threading.Event()
 
     def advance(stage: str, done: int, total: int, details: object = "", /) -> None:
         nonlocal latest
@@ -265,18 +247,25 @@ def show_progress(
         bar.start()
 
     def log() -> None:
-        state = bar.tasks[0]
-        if state.total is not None:
+        while not is_over.wait(every):
+            state = bar.tasks[0]
+            if state.total is None:
+                continue
             count = f": {latest}" if latest else f" {state.completed:,.0f} of {state.total:,.0f}"
             left = state.time_remaining
             end = f", about {left / 60:.0f} min left" if left else ""
             console.print(f"{state.description}{count}{end}", soft_wrap=True)
 
+    logger = threading.Thread(target=log, name="ga-dspy-progress", daemon=True)
+    if not console.is_terminal:
+        logger.start()
     try:
-        with nullcontext() if console.is_terminal else repeat(log, every):
-            yield advance
+        yield advance
     finally:
         bar.stop()
+        is_over.set()
+        if not console.is_terminal:
+            logger.join()
 
 
 # --- Tables and lists

@@ -1,4 +1,4 @@
-"""`ga-dspy graph`: build the graph of a corpus, look into it, export it."""
+"""`ga-dspy graph`: build the graph of a corpus, inspect it, export it."""
 
 from __future__ import annotations
 
@@ -37,61 +37,66 @@ from ga_dspy.retrieval import Index
 from ga_dspy.storage import read_as, write_whole
 from ga_dspy.viewer import graph_page
 
-_LABEL = "Access label to read with; by default only public items."
-_WHERE = "Condition on relations: relation.time=2015; repeatable."
-_LABELS = "Access labels: JSON or YAML of passage ids with lists of labels."
+_LABEL = "Access label of the caller; without any, only public items are shown. Repeatable."
+_WHERE = "Filter on relations, such as relation.time=2015. Repeatable."
+_LABELS = 'JSON or YAML file of access labels by passage id, such as {"p1": ["hr"]}.'
+_RULES = "JSON or YAML file of relations to keep, flag or restrict; see below."
+_SCHEMA = "YAML or JSON file of entity types and relations; see below."
+_MAX_RELATIONS = "Maximum number of relations per passage."
+_GLEANINGS = "Further LM calls, each for relations that the replies so far missed."
+_INDEX = "Folder of the index, to include texts of passages."
+_NAME = "Name of the set of rows; by default that of the file."
 
 Out = Annotated[Path, Option(help="Folder of the graph.")]
 LabelFile = Annotated[Path | None, Option(help=_LABELS)]
-Most = Annotated[int, Option(min=1, help="Maximum number of lines.")]
-RulesFile = Annotated[
-    Path | None, Option(help="JSON or YAML file of what to keep, flag or restrict; see below.")
-]
+Most = Annotated[int, Option(min=1, help="Maximum number of rows.")]
+RulesFile = Annotated[Path | None, Option(help=_RULES)]
 
 
 # --- Build and update
 
 _HELP: Final = "see ga-dspy graph build --help"
+_SIZES: Final = ("passages", "entities", "relations")
 
 
 @dataclass(frozen=True)
 class ReadOptions:
     """The options that `build` and `update` share."""
 
-    threads: Annotated[int, Option(min=1, help="Passages to read in parallel.")] = 8
+    threads: Annotated[int, Option(min=1, help="Number of LM calls in parallel.")] = 8
     labels: LabelFile = None
     summaries: Annotated[bool, Option("--summaries", help="Also summarise communities.")] = False
-    max_calls: Annotated[int | None, Option(min=1, help="Stop after this many LM calls.")] = None
-    max_tokens: Annotated[int | None, Option(min=1, help="Stop after this many tokens.")] = None
+    max_calls: Annotated[int | None, Option(min=1, help="Maximum number of LM calls.")] = None
+    max_tokens: Annotated[int | None, Option(min=1, help="Maximum number of tokens.")] = None
     yes: choices.Yes = False
 
     @property
     def caps(self) -> Caps:
-        """The caps of LM calls and tokens."""
+        """The caps on LM calls and tokens."""
         return Caps(self.max_calls, self.max_tokens)
 
 
 @dataclass(frozen=True)
 class ExtractionOptions:
-    """The options of what the LM is asked to read; an update takes those of the build."""
+    """The options of the extraction; an update uses those of the build."""
 
-    schema: Annotated[Path | None, Option(help="File of types and relations; see below.")] = None
+    schema: Annotated[Path | None, Option(help=_SCHEMA)] = None
     per_call: Annotated[int, Option(min=1, help="Passages per LM call.")] = 1
-    max_relations: Annotated[int | None, Option(min=1, help="Cap on relations per passage.")] = None
-    gleanings: Annotated[int, Option(min=0, help="More LM calls for what a reply left out.")] = 0
+    max_relations: Annotated[int | None, Option(min=1, help=_MAX_RELATIONS)] = None
+    gleanings: Annotated[int, Option(min=0, help=_GLEANINGS)] = 0
 
     @property
     def extractor(self) -> Extractor:
         """The extractor with these settings."""
-        given = {**vars(self), "schema": Schema.read(self.schema) if self.schema else None}
-        return Extractor(**given)
+        schema = Schema.read(self.schema) if self.schema else None
+        return Extractor(**{**vars(self), "schema": schema})
 
 
 def build(
     models: Annotated[LMs, BatchOptions], index: IndexDir, out: Out,
     extraction: ExtractionOptions, options: ReadOptions, rules: RulesFile = None,
 ) -> None:  # fmt: skip
-    r"""Build the graph of an index: the LM reads every passage.
+    r"""Build the graph of an index; the LM reads every passage.
 
     Run the same command again to resume: no passage is read twice, however the build was stopped.
     To change rules or labels, run it again with the new files; this calls no LM.
@@ -150,26 +155,26 @@ def update(
 ) -> None:
     """Bring a graph up to date with its index.
 
-    Only new and changed passages are read, under the schema and settings of the build. The rules
-    stay as they were built, and the labels too unless --labels is given.
+    The LM reads only new and changed passages, with the schema and settings of the build. The rules
+    stay those of the build, and so do the labels unless you pass --labels.
 
     Examples:
         ga-dspy graph update --index my-index --graph my-graph
     """
     before = read_manifest(graph)
-    make = graphrag.update_graph
-    _read_graph(make, index, graph, models, before, extractor_of(before), options)
+    extractor = extractor_of(before)
+    _read_graph(graphrag.update_graph, index, graph, models, before, extractor, options)
 
 
 def propose(
     models: Annotated[LMs, LMOptions],
     index: IndexDir,
     out: Annotated[Path, Option(help="YAML file to write; it must not exist.")],
-    sample: Annotated[int, Option(min=1, help="Passages to read.")] = 20,
+    sample: Annotated[int, Option(min=1, help="Number of passages to read.")] = 20,
 ) -> None:
-    """Propose a schema from a sample of the passages, to edit and pass to graph build --schema.
+    """Propose a schema from a sample of passages, to edit and pass to `graph build --schema`.
 
-    The LM reads the sample as a build would, one call a passage, then names types and relations.
+    The LM reads the sample as in a build, one call per passage, then names types and relations.
 
     Examples:
         ga-dspy graph schema propose --index my-index --out schema.yaml --sample 20
@@ -186,18 +191,18 @@ def propose(
 
 def import_files(
     files: Annotated[list[Path], Argument(help="CSV, TSV, JSON lines, GraphML or RDF.")],
-    index: Annotated[Path, Option(help="Folder of the index; built if there is none.")],
+    index: Annotated[Path, Option(help="Folder of the index; built if it does not exist.")],
     out: Out,
     columns: Annotated[str, Option(help="Columns by field: head=subject,tail=object.")] = "",
-    name: Annotated[str | None, Option(help="Name of the rows; by default the file's.")] = None,
+    name: Annotated[str | None, Option(help=_NAME)] = None,
     labels: LabelFile = None,
-    skip_bad_rows: Annotated[bool, Option("--skip-bad-rows", help="Leave out bad rows.")] = False,
+    skip_bad_rows: Annotated[bool, Option("--skip-bad-rows", help="Skip invalid rows.")] = False,
     redact: Redaction = None,
 ) -> None:
-    """Import a graph of your own into an index and its graph; no LM is called.
+    """Import an existing graph into an index and its graph; no LM is called.
 
-    Each row becomes a passage: its text, or the row as a sentence. Importing a file of the same
-    name again replaces its rows.
+    Each row becomes a passage: its text, or the row as a sentence. If you import a file with the
+    same name again, its rows are replaced.
 
     Examples:
         ga-dspy graph import facts.csv --index my-index --out my-graph
@@ -206,8 +211,8 @@ def import_files(
 
       head, relation, tail              required
       head_type, tail_type              such as person
-      head_id, tail_id                  such as wikidata:Q42 (equal ids are one
-                                        entity, two of a namespace never)
+      head_id, tail_id                  such as wikidata:Q42 (equal ids mean one
+                                        entity, two ids of a namespace never do)
       head_aliases, tail_aliases        other names, separated by ;
       head_attributes, tail_attributes  descriptions, separated by ;
       time                              when it holds, such as since 1958
@@ -224,26 +229,26 @@ def import_files(
             files, index=index, out=out, columns=pairs, name=name, labels=_read_labels(labels),
             skip_bad_rows=skip_bad_rows, redact=importable(redact), progress=progress,
         )  # fmt: skip
-    now = made.graph.manifest
+    about = made.graph.manifest
     rows = [(what, f"{len(ids):,}") for what, ids in made.changes._asdict().items()]
-    rows += [(what, f"{getattr(now, what):,}") for what in ("passages", "entities", "relations")]
-    rows += [("kept out", counted(now.left_out)), ("skipped", f"{len(made.skipped):,}")]
+    rows += [(what, f"{getattr(about, what):,}") for what in _SIZES]
+    rows += [("kept out", counted(about.left_out)), ("skipped", f"{len(made.skipped):,}")]
     console.print(key_values([*rows, ("graph", str(made.graph.path))]))
     console.print_first("skipped", made.skipped, style="yellow")
-    if now.unread:
+    if about.unread:
         command = f"ga-dspy graph update --index {index} --graph {out}"  # keeps the labels
-        console.print(f"to read {number(now.unread, 'passage')}: {command}", soft_wrap=True)
+        console.print(f"to read {number(about.unread, 'passage')}: {command}", soft_wrap=True)
 
 
 def _read_graph(
     make: Callable[..., StoredGraph], index_dir: Path, folder: Path, models: LMs,
     before: GraphManifest | None, extractor: Extractor, options: ReadOptions,
 ) -> None:  # fmt: skip
-    """Confirm the cost, build the graph, and print its sizes and what went wrong."""
+    """Confirm the cost, build the graph, and print its sizes and its problems."""
     console, lm, index = Console(), _one_lm(models), Index.open(index_dir)
     labels = _read_labels(options.labels)
     unknown = sorted((labels or {}).keys() - index.ids)
-    console.print_first("labelled, but not in the index", unknown, style="yellow")
+    console.print_first("has labels, but is not in the index", unknown, style="yellow")
     cost = graphrag.estimate_build(index, folder, lm=lm, extractor=extractor)
     _confirm(console, cost, lm, options)
     began, written = time.perf_counter(), dict[str, Summary | str]()
@@ -259,45 +264,46 @@ def _read_graph(
             new = f"{calls:,} of {len(communities):,} communities"
             console.print(f"to summarise: {new}, about {tokens:,} prompt tokens")
             written = summaries.of(stored.graph, communities, **reading)
-    now = stored.manifest
+    about = stored.manifest
     failed = {key: error for key, error in written.items() if isinstance(error, str)}
     rows = [("read", number(cost.passages, "passage"))]
-    sizes = {what: getattr(now, what) for what in ("passages", "entities", "relations")}
-    for what, size in {**sizes, "communities": len(communities)}.items():
-        known = getattr(before, what, None)  # communities may not have been found again
-        rows.append((what, f"{size:,}" + (f", before {known:,}" if known is not None else "")))
+    for what in _SIZES:
+        earlier = f", before {getattr(before, what):,}" if before else ""
+        rows.append((what, f"{getattr(about, what):,}{earlier}"))
+    rows.append(("communities", f"{len(communities):,}"))
     if options.summaries:
         rows.append(("summaries", f"{len(written) - len(failed):,} of {len(communities):,}"))
     rows += [
-        ("labels", ", ".join(now.labels)),
-        ("kept out", counted(now.left_out)),
-        ("dropped", counted(now.dropped)),
-        *_cost(now),
-        ("failed", f"{len(now.failed):,} of {now.passages:,} passages"),
+        ("labels", ", ".join(about.labels)),
+        ("kept out", counted(about.left_out)),
+        ("dropped", counted(about.dropped)),
+        *_cost(about),
+        ("failed", f"{len(about.failed):,} of {about.passages:,} passages"),
         ("seconds", f"{time.perf_counter() - began:.1f}"),
         ("graph", str(stored.path)),
     ]
     console.print(key_values(rows))
-    console.print_first("failed", [f"{f.passage}: {f.error}" for f in now.failed], style="red")
-    if now.failed:
+    console.print_first("failed", [f"{f.passage}: {f.error}" for f in about.failed], style="red")
+    if about.failed:
         console.print("run the same command again to retry the failed passages")
     place = {community.key: n for n, community in enumerate(communities)}
     lines = [f"community {place[key]}: {error}" for key, error in failed.items()]
     console.print_first("not summarised", lines, style="red")
-    console.print_first("unused override", now.unused_overrides, style="yellow")
-    unused = sorted({*(before.labels if before else ())} - {*now.labels})
+    console.print_first("unused override", about.unused_overrides, style="yellow")
+    unused = sorted({*before.labels} - {*about.labels}) if before else []
     console.print_first("label that no longer restricts anything", unused, style="yellow")
     console.note_embedded_lm(lm)
 
 
 def _one_lm(models: LMs) -> dspy.LM:
-    """Return the LM that reads.
+    """Return the only LM.
 
     Raises:
         InputError: An LM is named for a step; only programs have steps.
     """
-    for step in models.steps:
-        raise InputError(f"an LM for the step {step}", expected="one LM", remedy="pass --lm NAME")
+    if models.steps:
+        found = f"LMs for steps: {', '.join(models.steps)}"
+        raise InputError(found, expected="one LM", remedy="pass --lm NAME")
     return models.lm
 
 
@@ -314,10 +320,10 @@ def _confirm(console: Console, cost: Estimate, lm: dspy.LM, options: ReadOptions
         Exit: The answer was no.
     """
     if cost.passages:
-        known = f"; {cost.finished:,} were read before" if cost.finished else ""
+        earlier = f"; {cost.finished:,} were read before" if cost.finished else ""
         calls = f"{number(cost.passages, 'passage')}, about {number(cost.calls, 'LM call')}"
         tokens = f"{cost.tokens:,} tokens ({cost.completion_tokens:,} of them completion)"
-        console.print(f"to read: {calls} and {tokens}{known}")
+        console.print(f"to read: {calls} and {tokens}{earlier}")
     else:
         console.print(f"to read: nothing, all {cost.finished:,} passages were read before")
     if options.summaries:
@@ -328,7 +334,7 @@ def _confirm(console: Console, cost: Estimate, lm: dspy.LM, options: ReadOptions
 
 
 def _cost(graph: GraphManifest) -> list[tuple[str, str]]:
-    """Return what it cost to read the passages of a graph, and what of the replies is grounded."""
+    """Return rows on the cost of reading the passages and on the share of grounded relations."""
     if not graph.proposed:
         return []
     share, each = 100 * graph.stated / graph.proposed, graph.stated / graph.passages
@@ -349,14 +355,14 @@ def counted(causes: Mapping[str, int]) -> str:
     return ", ".join(f"{n:,} {cause}" for cause, n in ranked)
 
 
-# --- Look into a graph
+# --- Inspect a graph
 
 _TOP, _NAMES_PER_COMMUNITY = 10, 5
 
 
 @dataclass(frozen=True)
 class GraphOptions:
-    """A graph, and what a caller with these labels sees of it under these conditions."""
+    """A graph, and the access labels and conditions that restrict what the caller sees."""
 
     graph: Annotated[Path, Argument(metavar="GRAPH", help="Folder of a graph.")]
     label: Annotated[list[str] | None, Option(help=_LABEL)] = None
@@ -364,7 +370,7 @@ class GraphOptions:
 
     @cached_property
     def passages(self) -> Index | None:
-        """The passages, if they are given too."""
+        """The passages, if the index is given, too."""
         return None
 
     @property
@@ -374,7 +380,7 @@ class GraphOptions:
 
     @cached_property
     def stored(self) -> StoredGraph:
-        """The graph; labels that nothing in it needs are named."""
+        """The graph; opening it warns of labels that restrict nothing in it."""
         stored = graphrag.open_graph(self.graph, self.passages)
         if unknown := sorted(self.access.labels - stored.graph.labels_in_use):
             Console(stderr=True).warn(f"nothing in {self.graph} needs the label {listed(unknown)}")
@@ -382,16 +388,16 @@ class GraphOptions:
 
     @cached_property
     def part(self) -> CorpusGraph:
-        """The part that meets the conditions, whoever may see it.
+        """The part that meets the conditions, regardless of labels.
 
         Raises:
-            InputError: A condition is on metadata, which a graph has not.
+            InputError: A condition is on metadata, which a graph does not store.
         """
         part = self.stored.graph
         for where in choices.choose_where(self.where):
             on_passages, on_relations = split_conditions(where)
             for field in on_passages:
-                expected = f"{', '.join(FIELDS)}, since a graph holds no metadata"
+                expected = f"{', '.join(FIELDS)}, because a graph stores no metadata"
                 remedy = "restrict a program instead: ga-dspy ask … --graph … --where …"
                 raise InputError(f"--where with {field}", expected=expected, remedy=remedy)
             part = part.part(conditions=Conditions.of(on_relations))
@@ -399,26 +405,26 @@ class GraphOptions:
 
     @cached_property
     def visible(self) -> CorpusGraph:
-        """What the caller sees."""
+        """The part that the caller sees."""
         return self.part.visible(self.access).graph
 
     @cached_property
     def communities(self) -> Sequence[Community]:
-        """The communities of the public part, whatever the labels."""
+        """The communities of the public part, regardless of labels."""
         is_whole = self.part is self.stored.graph
         return self.stored.communities if is_whole else find_communities(self.part)
 
     @property
     def summaries(self) -> Mapping[str, Summary]:
-        """The summaries of communities that were made."""
+        """The stored summaries of communities, by key."""
         return Summaries(self.stored.path / SUMMARIES).cached(self.communities)
 
 
 @dataclass(frozen=True)
 class QuotedGraphOptions(GraphOptions):
-    """A graph, and the index of its passages."""
+    """A graph, and optionally the index of its passages."""
 
-    index: Annotated[Path | None, Option(help="Folder of the index, to quote passages.")] = None
+    index: Annotated[Path | None, Option(help=_INDEX)] = None
 
     @cached_property
     def passages(self) -> Index | None:
@@ -427,7 +433,7 @@ class QuotedGraphOptions(GraphOptions):
 
 
 def stats(seen: GraphOptions) -> None:
-    """Show the size of a graph, its most common relations and most central entities.
+    """Show the size of a graph, its most common relations and its most central entities.
 
     Examples:
         ga-dspy graph stats my-graph
@@ -440,7 +446,7 @@ def stats(seen: GraphOptions) -> None:
     common = (f"{wording} ({n:,})" for wording, n in wordings.most_common(_TOP))
     unnamed = "an LM without a name" if about.extraction else "no LM"
     rows = [
-        ("graph", f"{seen.graph}, read by {about.lm or unnamed}"),
+        ("graph", f"{seen.graph}, extracted by {about.lm or unnamed}"),
         ("entities", f"{len(visible):,}, {visible.plain_values.sum():,} dates, numbers or amounts"),
         ("relations", f"{edges.num_rows:,} in {len(wordings):,} wordings"),
         ("passages", f"{len(visible.passages):,} state something"),
@@ -460,7 +466,7 @@ def show(
     entity: Annotated[str, Argument(help="Name or alias of an entity.")],
     most: Most = 40,
 ) -> None:
-    """Show an entity: its names, relations and passages.
+    """Show an entity with its names, relations and passages.
 
     Examples:
         ga-dspy graph show my-graph "Isambard Brunel"
@@ -497,7 +503,7 @@ def _stated(graph: CorpusGraph, *edges: int) -> str:
 
 
 def _relation(graph: CorpusGraph, edge: int, node: int) -> Text:
-    """Return a relation as seen from one end, with its flags."""
+    """Return a relation seen from one of its entities, with its flags."""
     relation = graph.edge(edge)
     is_outgoing = graph.heads[edge] == node
     arrow, other = ("→", relation.tail) if is_outgoing else ("←", relation.head)
@@ -516,7 +522,7 @@ def _relation(graph: CorpusGraph, edge: int, node: int) -> Text:
 def paths(
     seen: GraphOptions,
     one: Annotated[str, Argument(metavar="A", help="Name or alias of an entity.")],
-    other: Annotated[str, Argument(metavar="B", help="Name or alias of another.")],
+    other: Annotated[str, Argument(metavar="B", help="Name or alias of another entity.")],
     k: Annotated[int, Option("--k", min=1, help="Maximum number of paths.")] = 3,
 ) -> None:
     """Show the shortest paths between two entities.
@@ -542,25 +548,25 @@ def communities(
     level: Annotated[int | None, Option(min=0, help="Only this level; 0 is the coarsest.")] = None,
     most: Most = 40,
 ) -> None:
-    """List the communities of a graph, with their summaries if it was built with them.
+    """List the communities of a graph, with the summaries of `graph build --summaries`.
 
-    Communities are those of the public part of the graph, regardless of labels.
+    The communities are those of the public part of the graph, regardless of labels.
 
     Examples:
         ga-dspy graph communities my-graph
     """
     rows, summaries = list[Sequence[str | Text]](), seen.summaries
-    for place, one in enumerate(seen.communities):
-        if level not in (None, one.level):
+    for place, community in enumerate(seen.communities):
+        if level not in (None, community.level):
             continue
-        names = listed(map(seen.part.public.name, one.nodes), _NAMES_PER_COMMUNITY)
-        about, summary = Text(names), summaries.get(one.key)
-        if summary:
+        names = listed(map(seen.part.public.name, community.nodes), _NAMES_PER_COMMUNITY)
+        about = Text(names)
+        if summary := summaries.get(community.key):
             title = (f"{summary.title}\n", "bold")
             about = Text.assemble(title, f"{summary.text}\n", (names, "dim"))
-        parent = "" if one.parent < 0 else str(one.parent)
-        sizes = f"{len(one.nodes):,}", f"{len(one.edges):,}"
-        rows.append((str(place), str(one.level), parent, *sizes, about))
+        parent = "" if community.parent < 0 else str(community.parent)
+        sizes = f"{len(community.nodes):,}", f"{len(community.edges):,}"
+        rows.append((str(place), str(community.level), parent, *sizes, about))
     figures, none = "no. level parent entities relations".split(), "no community at this level"
     Console().print_table(rows, *figures, "about", most=most, right=figures, none=none)
 
@@ -568,7 +574,7 @@ def communities(
 def conflicts(seen: GraphOptions, most: Most = 40) -> None:
     """List the relations that contradict each other, with their passages.
 
-    A relation that a later one replaced is no conflict; --where relation.time=DATE drops it.
+    A relation that a later one replaced is no conflict; --where relation.time=DATE excludes it.
 
     Examples:
         ga-dspy graph conflicts my-graph
@@ -585,7 +591,7 @@ def conflicts(seen: GraphOptions, most: Most = 40) -> None:
 def merges(seen: GraphOptions, most: Most = 100) -> None:
     """List the spellings that were merged into another name.
 
-    To undo a merge, list the two names under overrides, apart, in the rules file and build again.
+    To undo a merge, add the two names to overrides.apart in the rules file and build again.
 
     Examples:
         ga-dspy graph merges my-graph
@@ -600,9 +606,9 @@ def view(
     seen: QuotedGraphOptions,
     out: Annotated[Path, Option(help="HTML file to write.")] = Path("graph.html"),
 ) -> None:
-    """Write a page to search, draw and read a graph: one HTML file that works offline.
+    """Write a page to search and explore a graph: one HTML file that works offline.
 
-    The file has only what the labels allow to see.
+    The file contains only what the labels allow the caller to see.
 
     Examples:
         ga-dspy graph view my-graph --index my-index --out graph.html

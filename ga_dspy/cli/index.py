@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from rich.table import Table
 from typer import Argument, Exit, Option
@@ -29,12 +29,9 @@ _REDACT = (
     "Remove personal data from documents before they are indexed: presidio, or your own "
     "module:function, which you then pass to every command that adds documents."
 )
-_KIND = "Ranking: linked, hybrid, dense or sparse."
 _ENCODER = "auto, hash-256, minilm, openai/… (any API), or a sentence-transformers model."
-_RERANKER = "Cross-encoder model that reranks the results."
 _REQUIRE = "Metadata field that every search must filter on. Repeatable."
 _URI = "Address of the Milvus server, or a file ending in .db."
-_ENGINE = "Storage and search engine."
 _UNCHANGED = "As in `index build`; by default as when the index was built."
 _MOST_LINES, _NAMED = 60, 3
 _WORDPIECES = 0.8
@@ -48,15 +45,15 @@ Strict = Annotated[bool, Option("--strict", help="Stop at a file that cannot be 
 def build(
     files: Files,
     out: Annotated[Path, Option(help="Folder for the index.")],
-    kind: Annotated[str, Option(help=_KIND)] = "linked",
+    kind: Annotated[str, Option(help="Ranking: linked, hybrid, dense or sparse.")] = "linked",
     encoder: Annotated[str, Option(help=_ENCODER)] = "auto",
-    reranker: Annotated[str | None, Option(help=_RERANKER)] = None,
+    reranker: Annotated[str | None, Option(help="Cross-encoder that reranks the results.")] = None,
     chunk_tokens: Annotated[int | None, Option(help=_CHUNK_TOKENS)] = None,
     overlap: Annotated[int, Option(help="Tokens that neighbouring passages share.")] = 0,
     strict: Strict = False,
     require: Annotated[list[str] | None, Option(help=_REQUIRE)] = None,
     redact: Redaction = None,
-    engine: Annotated[Literal["local", "milvus"], Option(help=_ENGINE)] = "local",
+    engine: Annotated[Literal["local", "milvus"], Option(help="Search engine.")] = "local",
     uri: Annotated[str | None, Option(help=_URI)] = None,
     ray: Ray = None,
 ) -> None:
@@ -105,10 +102,8 @@ def sync(
         ga-dspy index sync --index my-index
     """
     if files and not (index / MANIFEST).exists():
-        build(
-            files, index, chunk_tokens=chunk_tokens, overlap=overlap or 0, strict=strict,
-            redact=redact,
-        )  # fmt: skip
+        cutting: dict[str, Any] = {"chunk_tokens": chunk_tokens, "overlap": overlap or 0}
+        build(files, index, **cutting, strict=strict, redact=redact)
         return
     console, opened = Console(), Index.open(index, redact=importable(redact))
     sources = Sources.of(index, chunk_tokens=chunk_tokens, overlap=overlap)
@@ -208,8 +203,9 @@ def search(
     table = columns("score", "passage", "from", right=("score",))
     for passage, score in hits:
         text = " ".join(passage.text.split())
-        shown = f"{passage.title}\n{text[:200]}{'…' * (len(text) > 200)}"
-        table.add_row(f"{score:.3f}", shown, passage.source or passage.id)
+        if len(text) > 200:
+            text = f"{text[:200]}…"
+        table.add_row(f"{score:.3f}", f"{passage.title}\n{text}", passage.source or passage.id)
     Console().print(table)
 
 

@@ -35,12 +35,13 @@ if TYPE_CHECKING:
     from ga_dspy.optimize.tracking import Tracked
 
 TRACED = 5
-"""How many of the questions with the worst scores are logged with a trace."""
-_DATA = "Questions in the dataset's format, or your own .jsonl, .json or .csv."
+"""How many questions of a run, those with the worst scores, are logged with a trace."""
+_DATA = "File of questions in the dataset's format, or your own .jsonl, .json or .csv."
 _RETRY = "Also retry permanent failures."
-_TRACK = "MLflow store to log to: an address, or sqlite:///FILE."
+_TRACK = "MLflow tracking URI to log to: a server's address, or sqlite:///FILE."
 _PROGRAMS = "all, or comma-separated names and groups: methods, ablations, depths, steps, graphrag."
 _TOKENS = "Token budget per question, the same for every method."
+_PATH = "Output of `ask --json` (- for stdin), or the folder of a run."
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,6 @@ class RunOptions:
     retry_failed: Annotated[bool, Option("--retry-failed", help=_RETRY)] = False
     track: Annotated[str | None, Option(help=_TRACK)] = None
 
-    @property
-    def for_run(self) -> dict[str, Any]:
-        """The options of `ga_dspy.eval.run`."""
-        return {"threads": self.threads, "retry_failures": self.retry_failed}
-
 
 def evaluate(
     asking: Annotated[Asking, EvaluatingOptions],
@@ -67,7 +63,7 @@ def evaluate(
 ) -> None:
     r"""Score a program on a dataset. Run the same command again to resume.
 
-    Exit code 1: some questions failed; 2: the run could not finish; 130: Ctrl-C.
+    Exit codes: 1 if some questions failed, 2 if the run could not finish, 130 after Ctrl-C.
 
     Examples:
         ga-dspy eval --dataset qa --data questions.csv --index my-index --out runs/mine
@@ -78,7 +74,8 @@ def evaluate(
     examples = load(dataset, data, limit=options.limit)
     with show_progress(console) as advance:
         report = run_program(
-            asking.program, examples, out=out, lm=models.lm, judge=models.judge, **options.for_run,
+            asking.program, examples, out=out, lm=models.lm, judge=models.judge,
+            threads=options.threads, retry_failures=options.retry_failed,
             about={"name": name, "dataset": dataset, "source": data, "limit": options.limit},
             progress=lambda now: advance(name, now.done, now.total, now),
         )  # fmt: skip
@@ -98,7 +95,7 @@ def _finish(console: Console, reports: Sequence[Report]) -> None:
     """Print the cost, and how to retry failed questions.
 
     Raises:
-        Exit: Some questions failed; exit code 1.
+        Exit: Some questions failed; the exit code is 1.
     """
     spent = Usage.total(report.usage for report in reports)
     cached = f"{spent.cached:,} of {number(spent.calls, 'LM call')} from the cache"
@@ -137,15 +134,15 @@ def track(
     console: Console, log: Callable[[], Tracked], program: MultiHopProgram, report: Report,
     examples: Sequence[dspy.Example], lm: dspy.BaseLM,
 ) -> Tracked | None:  # fmt: skip
-    """Log a run to MLflow; if it is new there, ask the worst questions again, traced.
+    """Log a run to MLflow; if it is new there, ask its worst questions again and log their traces.
 
     Args:
-        console: Where to print what failed.
+        console: Where to print failures.
         log: Logs the run.
         program: The program that was run.
-        report: Its answers.
-        examples: The questions.
-        lm: The LM to ask.
+        report: The report of the run.
+        examples: The questions of the run.
+        lm: The LM that answers.
     """
     from ga_dspy.optimize.mlflow_store import TrackingFailed
     from ga_dspy.tracing import trace_questions, worst
@@ -158,13 +155,16 @@ def track(
                 asked = worst(report, examples, TRACED)
                 trace_questions(program, asked, report, uri=logged.uri, run_id=logged.run_id)
     except TrackingFailed as failure:
-        again = "" if logged else "; the same command logs it, and pays no call twice"
-        console.warn(f"{'no traces' if logged else 'not tracked'}: {failure}{again}")
+        if logged:
+            console.warn(f"no traces: {failure}")
+        else:
+            again = "run the same command again to log the run; no finished call is repeated"
+            console.warn(f"not tracked: {failure}; {again}")
     return logged
 
 
 def track_report(report: Report, store: str, out: Path) -> Tracked:
-    """Log a run to an MLflow store; what a local store does not hold goes beside the run."""
+    """Log a run to an MLflow store; artifacts of a local store go beside the run."""
     from ga_dspy.optimize.tracking import track_evaluation
 
     return track_evaluation(report, uri=store, root=out.absolute().parent)
@@ -188,21 +188,20 @@ _SUMMARY_COLUMNS = {
 
 
 def summary_table(reports: Mapping[str, Report]) -> Table:
-    """Return a table of programs as rows and scores in percent as columns; none is empty."""
-    rows = list[dict[str, str]]()
+    """Return a table with a row per program and a column per score; empty columns are omitted."""
+    cells = defaultdict[str, list[str]](list)
     for name, report in reports.items():
         summary = report.summary()
         low, high = summary["ci95"]
         summary |= {"judged": report.judged, "interval": f"{low:.0f}–{high:.0f}"}
         summary["degraded"] = summary["degraded"] or None
-        cells = {"program": name}
+        cells["program"].append(name)
         for heading, (key, form) in _SUMMARY_COLUMNS.items():
-            cells[heading] = "" if summary[key] is None else format(summary[key], form)
-        rows.append(cells)
-    shown = [heading for heading in rows[0] if any(row[heading] for row in rows)]
+            cells[heading].append("" if summary[key] is None else format(summary[key], form))
+    shown = [heading for heading, column in cells.items() if any(column)]
     table = columns(*shown, right=shown[1:])
-    for row in rows:
-        table.add_row(*(row[heading] for heading in shown))
+    for row in zip(*map(cells.__getitem__, shown), strict=True):
+        table.add_row(*row)
     table.columns[0].no_wrap = True
     table.title_justify = table.caption_justify = "left"
     protocols = [report.protocol for report in reports.values()]
@@ -216,7 +215,7 @@ def summary_table(reports: Mapping[str, Report]) -> Table:
 def arena(
     models: Annotated[LMs, JudgedOptions],
     dataset: Annotated[list[str], Option(help="Dataset of a --data file; once per file.")],
-    data: Annotated[list[Path], Option(help="Questions in the dataset's format.")],
+    data: Annotated[list[Path], Option(help=_DATA)],
     index: Annotated[list[Path], Option(help="Index over the passages of a --data file.")],
     out: Annotated[Path, Option(help="Folder for the runs, one subfolder each.")],
     options: RunOptions,
@@ -226,9 +225,9 @@ def arena(
     tokens: Annotated[int | None, Option(help=_TOKENS)] = None,
     settings: choices.Settings = None,
 ) -> None:
-    r"""Run methods under one protocol. Run the same command again to resume.
+    r"""Compare methods under one protocol. Run the same command again to resume.
 
-    By default all methods of the paper, with --graph also those of GraphRAG.
+    By default, all methods of the paper run; with --graph, those of GraphRAG, too.
 
     Examples:
         ga-dspy arena --dataset qa --data questions.csv --index my-index --out runs \
@@ -250,18 +249,19 @@ def arena(
     tracked: list[Tracked | None] = []
     store = options.track
     with show_progress(console) as advance:
-        for one, report, program in run_arena(
-            planned, lm=models.lm, judge=models.judge, limit=options.limit, **options.for_run,
-            progress=lambda one, now: advance(one.name, now.done, now.total, now),
+        for run, report, program in run_arena(
+            planned, lm=models.lm, judge=models.judge, limit=options.limit,
+            threads=options.threads, retry_failures=options.retry_failed,
+            progress=lambda run, now: advance(run.name, now.done, now.total, now),
         ):  # fmt: skip
             lost = {"failed": len(report.failed), "degraded": len(report.degraded)}
             counts = "".join(f", {count} {what}" for what, count in lost.items() if count)
             scores = f"F1 {report.f1:.1f}, EM {report.em:.1f}, {report.seconds:.0f} s{counts}"
-            line = f"{one.name}: {scores}, protocol {report.protocol.hash}"
+            line = f"{run.name}: {scores}, protocol {report.protocol.hash}"
             console.print(line, style="dim")
-            reports[one.benchmark][one.contestant.folder] = report
+            reports[run.benchmark][run.contestant.folder] = report
             if store:
-                asked = load(one.benchmark.dataset, one.benchmark.data, limit=options.limit)
+                asked = load(run.benchmark.dataset, run.benchmark.data, limit=options.limit)
                 log = partial(track_report, report, store, out)
                 tracked.append(track(console, log, program, report, asked, models.lm))
                 # All runs go to one store: the local one if the other failed, none if both did.
@@ -293,7 +293,7 @@ def report(
     out: Annotated[Path, Option(help="Folder for report.md, tables and figures.")],
     baseline: Annotated[str, Option(help="Method to compare the others with.")] = BASELINE,
 ) -> None:
-    """Report which method is best on your data, with tables and figures, from finished runs.
+    """Write a report on finished runs: which method is best, with tables and figures.
 
     Examples:
         ga-dspy report runs --out runs/report
@@ -313,9 +313,9 @@ def report(
 
 def gaps(
     file: Annotated[Path, Argument(help="File that `ga-dspy serve --gaps` writes.")],
-    most: Annotated[int, Option(min=1, help="Names and queries to list.")] = 20,
+    most: Annotated[int, Option(min=1, help="Maximum number of names and of queries.")] = 20,
 ) -> None:
-    """List what your documents lack: the names and queries that were looked for in vain.
+    """List what your documents lack: the names and queries that found no evidence.
 
     Examples:
         ga-dspy gaps gaps.jsonl
@@ -336,11 +336,11 @@ def gaps(
 
 
 def view(
-    path: Annotated[Path, Argument(help="Output of `ask --json`, - for stdin, or a run's folder.")],
+    path: Annotated[Path, Argument(help=_PATH)],
     out: Annotated[Path, Option(help="HTML file to write.")] = Path("page.html"),
     beside: Annotated[Path | None, Option(help="Folder of another run to compare with.")] = None,
 ) -> None:
-    """Show how answers were found, in one HTML file that works offline.
+    """Write a page that shows how answers were found: one HTML file that works offline.
 
     Examples:
         ga-dspy view answer.json --out page.html
@@ -349,8 +349,8 @@ def view(
     if path.is_dir():
         page = viewer.run_page(load_report(path), load_report(beside) if beside else None)
     elif beside:
-        wrong = f"{path} --beside {beside}"
-        raise InputError(wrong, expected="the folders of two runs", remedy="pass two runs")
+        found = f"{path} --beside {beside}"
+        raise InputError(found, expected="the folders of two runs", remedy="pass two runs")
     else:
         record = _prediction(path)
         page = viewer.page(record.pop("question"), record)
