@@ -194,7 +194,9 @@ def test_a_link_to_a_forgotten_answer_says_so(browser: Browser, index: ga_dspy.I
     page = browser.new_page()
     with asked(index) as client:
         page.goto(f"{client.base_url}#/runs/0123")
-        expect(page.get_by_role("alert")).to_have_text("There is no such answer, or no longer.")
+        expect(page.get_by_role("alert")).to_have_text(
+            "There is no such answer, or it is no longer kept."
+        )
     page.close()
 
 

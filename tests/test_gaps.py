@@ -202,7 +202,7 @@ def test_a_service_logs_gaps_and_answers_if_it_cannot(
         log.path.unlink()
         log.path.mkdir()
         assert asyncio.run(verdict()) == "not in passages"
-    assert "the gap log: " in caplog.text
+    assert "cannot write the gap log: " in caplog.text
 
 
 def test_the_most_wanted_are_counted_however_they_are_spelled(

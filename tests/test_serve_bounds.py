@@ -22,7 +22,7 @@ import ga_dspy
 from ga_dspy.errors import InputError
 from ga_dspy.serve import Guard, Limits, Service, make_app, make_server
 from ga_dspy.serve.agents import make_http_app, make_mcp
-from ga_dspy.serve.api import _MOST_ADDRESSES
+from ga_dspy.serve.api import _MAX_ADDRESSES
 
 PASSAGES = [ga_dspy.Passage(id="1", title="Bridge", text="The bridge is red.")]
 SAID = [{"role": "user", "content": "Which bridge is red?"}]
@@ -341,11 +341,11 @@ def test_a_table_of_addresses_does_not_grow_without_end(index: ga_dspy.Index) ->
         await guard(scope, send, send)  # type: ignore[arg-type]
 
     async def flood() -> None:
-        for n in range(_MOST_ADDRESSES + 500):
+        for n in range(_MAX_ADDRESSES + 500):
             await ask(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}")
         for n in range(500):
             await ask(f"2001:db8::{n:x}")
 
     asyncio.run(flood())
-    assert len(guard._by_address) <= _MOST_ADDRESSES
+    assert len(guard._by_address) <= _MAX_ADDRESSES
     assert guard._by_address["2001:db8::/64"] == 500

@@ -1,4 +1,4 @@
-"""`ga-dspy serve` and `mcp`: answer over HTTP, and as tools of agents."""
+"""`ga-dspy serve` and `mcp`: answer questions over HTTP, and as MCP tools."""
 
 from __future__ import annotations
 
@@ -27,25 +27,24 @@ if TYPE_CHECKING:
     from ga_dspy.tracing import Tracer
 
 WRITE_KEY = "GA_DSPY_WRITE_KEY"
-"""The variable with the keys that may add and delete documents."""
+"""The environment variable with the keys that may add and delete documents."""
 REPLIES_IN_MEMORY = 1_000
-"""The replies that DSPy's cache keeps in memory, of 5 to 20 kB each."""
-_HOST = "Address to listen on; any but this machine's needs an API key."
+"""Maximum number of replies, of 5 to 20 kB each, that DSPy's cache keeps in memory."""
+_HOST = "Address to listen on; one that other machines can reach needs an API key, or --open."
 _KEY_ENV = "Environment variable with the API keys; by default GA_DSPY_API_KEY."
-_KEYS = "TOML file of keys with names, conditions and rights (--new-key)."
-_OPEN = "Allow access from anywhere without a key."
-_AT_ONCE = "Maximum concurrent questions; further ones are refused."
-_PER_MINUTE = "Maximum requests per minute and key or address; 0: no limit."
+_KEYS = "TOML file of API keys with their rights and conditions; --new-key makes an entry."
+_OPEN = "Allow access from other machines without a key."
+_AT_ONCE = "Maximum number of concurrent questions; further ones are refused."
+_PER_MINUTE = "Maximum number of requests per minute and key or address; 0 for no limit."
 _DEADLINE = (
-    "Timeout of a question in seconds; by default 300, or 2.5 times the longest LM timeout: 1,500 "
-    "for a local LM."
+    "Timeout of a question in seconds; by default 2.5 times the longest LM timeout, and at least "
+    "300."
 )
-_GAPS = "Append questions whose evidence is missing to this .jsonl file; ga-dspy gaps reads it."
-_PROXIES = "Addresses of trusted proxies, whose X-Forwarded-For names the client."
-_EXAMPLE = (
-    "Example question on the web page; by default made from titles of the documents; repeatable."
-)
-_NEW_KEY = "Print a new key and its entry for --keys, and exit."
+_GAPS = "Append questions whose evidence is missing to this .jsonl file, for `ga-dspy gaps`."
+_PROXIES = "Addresses of trusted proxies, whose X-Forwarded-For header names the client."
+_TRACK = "MLflow tracking URI to trace questions in."
+_EXAMPLE = "Example question on the web page; by default made from document titles. Repeatable."
+_NEW_KEY = "Print a new API key and its entry for --keys, and exit."
 
 
 @dataclass(frozen=True)
@@ -61,14 +60,14 @@ class ServerOptions:
     deadline: Annotated[float | None, Option(min=0.1, help=_DEADLINE)] = None
     gaps: Annotated[Path | None, Option(help=_GAPS)] = None
     proxies: Annotated[str, Option("--forwarded-allow-ips", help=_PROXIES)] = ""
-    track: Annotated[str | None, Option(help="MLflow store to trace questions in.")] = None
+    track: Annotated[str | None, Option(help=_TRACK)] = None
     track_rate: Annotated[float, Option(min=0, max=1, help="Share of questions to trace.")] = 1.0
 
 
 def choose_deadline(given: float | None, lms: Sequence[dspy.BaseLM]) -> float:
     """Return the given deadline, else 2.5 times the longest LM timeout, and at least 300 seconds.
 
-    So one slow call does not fail the question.
+    With this default, one slow call does not fail the question.
 
     >>> choose_deadline(None, [dspy.LM("openai/m", timeout=600.0)])
     1500.0
@@ -145,9 +144,9 @@ def serve(
     new_key: NewKey = None,
     redact: Redaction = None,
 ) -> None:
-    """Serve a web page, JSON, event streams, OpenAI's chat API and metrics over HTTP.
+    """Serve a web page, a JSON API with event streams, OpenAI's chat API and metrics over HTTP.
 
-    A key with the right "write" may also add and delete documents.
+    Keys with the right "write" may also add and delete documents.
 
     Examples:
         ga-dspy serve --index my-index --lm openai/gpt-4.1-mini
@@ -193,20 +192,20 @@ def mcp(
 def _service(
     asking: Asking, options: ServerOptions, examples: Sequence[str] = ()
 ) -> Iterator[tuple[list[Key], Service]]:
-    """Yield the API keys, and the service with its limits, which traces questions if asked to.
+    """Yield the API keys and the service, which traces questions if the options say so.
 
     Raises:
         MissingExtra: The extra `serve` is not installed.
-        InputError: The program cannot be asked under the conditions of a key.
+        InputError: The program does not support the conditions or labels of a key.
     """
     need_package("fastapi", "serve")
     from ga_dspy.serve import Limits, Service
     from ga_dspy.serve.keys import ANYONE
 
     keys = read_keys(options)
-    # DSPy keeps up to a million replies in memory, gigabytes; those on disk are all kept.
-    cached = dspy.cache.enable_disk_cache, dspy.cache.enable_memory_cache
-    dspy.configure_cache(*cached, memory_max_entries=REPLIES_IN_MEMORY)
+    # By default DSPy keeps a million replies in memory, which are gigabytes.
+    caches = dspy.cache.enable_disk_cache, dspy.cache.enable_memory_cache
+    dspy.configure_cache(*caches, memory_max_entries=REPLIES_IN_MEMORY)
     deadline = choose_deadline(options.deadline, asking.models.all)
     limits = Limits(options.at_once, options.per_minute, deadline)
     gaps = GapLog(options.gaps) if options.gaps else None
@@ -236,8 +235,7 @@ def _listen(app: Any, service: Service, options: ServerOptions, port: int) -> No
         resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
     # Uvicorn raises the signal again after its shutdown.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    # A garbage collection that scans the loaded index would make every client wait.
-    gc.freeze()
+    gc.freeze()  # else garbage collection scans the loaded index while clients wait
     try:
         server.run()
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The HTTP API: access and limits, questions and searches, OpenAI's chat API, health, the page."""
+"""The HTTP API: access control, limits, questions, searches, OpenAI's chat API, health, pages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Some = Field(min_length=1, max_length=32)
 Signs = Literal[">", ">=", "<", "<=", "=", "!="]
 Bounds = Annotated[dict[Signs, Scalar], Some] | Annotated[dict[Literal["within"], Scalars], Some]
 Where = Annotated[dict[Name, Scalar | Scalars | Bounds], Some] | None
-"""Conditions on the metadata of passages, as in `Index.only`; bounded, as each costs time."""
+"""Conditions on the metadata of passages, as in `Index.only`; limited, because each costs time."""
 
 
 class Question(BaseModel):
@@ -74,7 +74,7 @@ class Query(BaseModel):
 
 
 class Feedback(BaseModel):
-    """What a person thinks of an answer."""
+    """A person's feedback on an answer."""
 
     right: bool = Field(description="Whether the answer is right.")
     comment: Annotated[str, Field(max_length=10_000)] | None = None
@@ -115,9 +115,9 @@ class Problem(BaseModel):
 def problem(
     status: int, detail: str, headers: Mapping[str, str] | None = None, **more: str
 ) -> JSONResponse:
-    """Return an error response as problem details (RFC 9457), without the secrets in use.
+    """Return an error response as problem details (RFC 9457), with secrets redacted.
 
-    Texts are cut, because they may repeat the request.
+    Texts are truncated, because they may repeat the request.
     """
     body: dict[str, Any] = {"title": HTTPStatus(status).phrase, "status": status}
     for name, text in {"detail": detail, **more}.items():
@@ -129,17 +129,17 @@ _STATUSES: dict[type[Exception], int] = {
     Busy: 429, TimeoutError: 504, InputError: 400, InUse: 503, GaDspyError: 502,
     dspy.LMError: 502, ExtractiveError: 502,
 }  # fmt: skip
-"""The first that fits counts; a transient error is 503 instead of 500 or 502."""
+"""Status by error class, the first match counts; a transient error gets 503, not 500 or 502."""
 
 
 def problem_of(error: Any) -> JSONResponse:
-    """Return the response for an error; that for an unexpected error has no details."""
+    """Return the response for an error; for an unexpected error, it has no details."""
     if isinstance(error, Refusal):
         return problem(error.status_code, str(error.detail), error.headers)
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
         detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        return problem(422, detail, expected="what /openapi.json says")
+        return problem(422, detail, expected="a request that fits the schema in /openapi.json")
     status = next((code for kind, code in _STATUSES.items() if isinstance(error, kind)), 500)
     if status in (500, 502) and is_transient(error):
         status = 503
@@ -147,36 +147,35 @@ def problem_of(error: Any) -> JSONResponse:
         logging.getLogger("ga_dspy").error("an unexpected error", exc_info=error)
         return problem(500, "an unexpected error; the server's log has it")
     parts = {name: str(getattr(error, name, "")) for name in ("found", "expected", "remedy")}
-    later = {"Retry-After": "5"} if status in (429, 503) else None
-    return problem(status, str(error) or "no answer before the deadline", later, **parts)
+    headers = {"Retry-After": "5"} if status in (429, 503) else None
+    return problem(status, str(error) or "no answer before the deadline", headers, **parts)
 
 
-_OWN = re.compile(r"(localhost|127\.0\.0\.1|\[?::1\]?)(:\d+)?")
-"""The names of this machine for itself."""
-_FREE = ("/", "/graph", "/healthz", "/readyz", "/openapi.json")
-"""What needs no key, as it contains no question and no document; all but /healthz is counted."""
-_MOST_ADDRESSES = 10_000
-_GRACE = 5.0  # seconds beyond the deadline, to answer a question that timed out with a 504
-_REST = 64
-"""Maximum concurrent requests in addition to questions and searches."""
+_LOCALHOST = re.compile(r"(localhost|127\.0\.0\.1|\[?::1\]?)(:\d+)?")
+_PUBLIC_PATHS = ("/", "/graph", "/healthz", "/readyz", "/openapi.json")
+"""Paths that need no key, because they reveal no question and no document."""
+_MAX_ADDRESSES = 10_000
+_GRACE = 5.0  # seconds after the deadline, in which a question that timed out gets its 504
+_OTHER_REQUESTS = 64
+"""Maximum number of concurrent requests in addition to questions and searches."""
 
 
 class Guard:
     """ASGI middleware that checks access and limits before a request reaches the app.
 
     Every request ends a few seconds after the deadline. An error that the app does not handle
-    gets a response; the server would only close the connection.
+    becomes a response, for which the server would only close the connection.
 
     Requests are counted by their valid key, else by address. So a client that guesses keys uses up
-    the requests of its address, and never those of a key.
+    the requests of its address, never those of a key.
 
     Args:
         app: The app.
         limits: The limits.
         keys: The API keys; without any, no key is needed. A key in plain text may ask and read the
             metrics.
-        is_open: Whether any host name is accepted. If not, and without keys, only requests to this
-            machine's own names are, which prevents DNS rebinding by a web page.
+        is_open: Whether any host name is accepted without a key. If not, a server without keys
+            accepts only localhost, which prevents DNS rebinding by a web page.
     """
 
     def __init__(
@@ -185,18 +184,18 @@ class Guard:
     ) -> None:  # fmt: skip
         self.app, self.limits, self.keys, self.is_open = app, limits, as_keys(keys), is_open
         self._minute, self._by_key, self._by_address = 0, Counter[str](), Counter[str]()
-        self._going = 0
+        self._in_progress = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it to the app."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        left, is_begun = self._longest_body(scope), False
+        left, has_started = self._max_body(scope), False
 
         async def send_part(message: Message) -> None:
-            nonlocal is_begun
-            is_begun = True
+            nonlocal has_started
+            has_started = True
             await send(message)
 
         async def receive_part() -> Message:
@@ -210,47 +209,47 @@ class Guard:
         if refused := self._refusal(scope, Request(scope).headers):
             await refused(scope, receive, send)
             return
-        self._going += 1
+        self._in_progress += 1
         try:
             async with asyncio.timeout(self.limits.deadline + _GRACE):
                 await self.app(scope, receive_part, send_part)
         except Exception as error:
-            if not is_begun:
+            if not has_started:
                 await problem_of(error)(scope, receive, send)
-            elif not isinstance(error, TimeoutError):  # the server then closes the connection
+            elif not isinstance(error, TimeoutError):  # after a timeout, the server disconnects
                 raise
         finally:
-            self._going -= 1
+            self._in_progress -= 1
 
     def _refusal(self, scope: Scope, headers: Mapping[str, str]) -> JSONResponse | None:
         limits, path = self.limits, _path(scope)
-        if not (self.keys or self.is_open or _OWN.fullmatch(headers.get("host", ""))):
+        if not (self.keys or self.is_open or _LOCALHOST.fullmatch(headers.get("host", ""))):
             return problem(403, "the host is not this machine, and the server has no API key")
         caller = find_key(self.keys, _sent_key(headers))
         if path != "/healthz":
-            if after := self._must_wait(caller, (scope.get("client") or ("",))[0]):
-                later = {"Retry-After": str(after)}
+            if seconds := self._retry_after(caller, (scope.get("client") or ("",))[0]):
+                later = {"Retry-After": str(seconds)}
                 return problem(429, f"more than {limits.per_minute} requests a minute", later)
-            # Questions and searches have limits of their own; this one is for all others.
-            if self._going >= 2 * limits.at_once + _REST:
-                return problem_of(Busy(self._going, "requests"))
-        if self.keys and not caller and path not in _FREE:
+            # Questions and searches have their own limits.
+            if self._in_progress >= 2 * limits.at_once + _OTHER_REQUESTS:
+                return problem_of(Busy(self._in_progress, "requests"))
+        if self.keys and not caller and path not in _PUBLIC_PATHS:
             expected = "the key in the header X-API-Key, or in Authorization as a bearer token"
-            asked = {"WWW-Authenticate": "Bearer"}
-            return problem(401, "the API key is missing or unknown", asked, expected=expected)
-        if int(headers.get("content-length") or 0) > self._longest_body(scope):
+            scheme = {"WWW-Authenticate": "Bearer"}
+            return problem(401, "the API key is missing or unknown", scheme, expected=expected)
+        if int(headers.get("content-length") or 0) > self._max_body(scope):
             return problem(413, self._too_long(scope))
         scope.setdefault("state", {})["caller"] = caller or ANYONE
         return None
 
-    def _longest_body(self, scope: Scope) -> int:
+    def _max_body(self, scope: Scope) -> int:
         is_upload = scope.get("method") == "POST" and _path(scope) == "/documents"
         return self.limits.upload if is_upload else self.limits.body
 
     def _too_long(self, scope: Scope) -> str:
-        return f"a request of more than {self._longest_body(scope):,} bytes"
+        return f"a request of more than {self._max_body(scope):,} bytes"
 
-    def _must_wait(self, key: Key | None, address: str) -> int:
+    def _retry_after(self, key: Key | None, address: str) -> int:
         """Count a request; return the seconds to wait if there were too many, else 0."""
         minute, second = divmod(int(time.monotonic()), 60)
         if minute != self._minute:
@@ -259,13 +258,13 @@ class Guard:
         if key:
             counts, name = self._by_key, key.sha256
         counts[name] += 1
-        if len(self._by_address) > _MOST_ADDRESSES:
+        if len(self._by_address) > _MAX_ADDRESSES:
             del self._by_address[next(iter(self._by_address))]
         return 60 - second if 0 < self.limits.per_minute < counts[name] else 0
 
 
 def _path(scope: Scope) -> str:
-    """Return the path within the app, which may be mounted in another."""
+    """Return the path within the app, which may be mounted in another app."""
     return str(scope["path"]).removeprefix(scope.get("root_path", ""))
 
 
@@ -275,7 +274,7 @@ def _sent_key(headers: Mapping[str, str]) -> bytes:
 
 
 def _network(address: str) -> str:
-    """Return the network by which an address is counted: of IPv6 the /64, which one client owns.
+    """Return the network that an address is counted as; an IPv6 client owns a whole /64.
 
     >>> _network("2001:db8:1:2:aaaa::1"), _network("10.0.0.1")
     ('2001:db8:1:2::/64', '10.0.0.1')
@@ -307,7 +306,7 @@ def make_app(
         is_open: Whether any host name is accepted without a key (`Guard`).
 
     Raises:
-        InputError: The program cannot be asked under the conditions of a key.
+        InputError: The program does not support the conditions or labels of a key.
     """
     callers = as_keys(keys) or (ANYONE,)
     for caller in callers:
@@ -330,20 +329,20 @@ def make_app(
 
 def _add_routes(app: FastAPI, service: Service, anybody: Key) -> None:
     script = Path(__file__).with_name("page.js").read_text("utf-8")
-    shown = live_page(script, has_graph=service.has_graph)
+    start_page = live_page(script, has_graph=service.has_graph)
 
     @app.post("/ask", response_model=Answer, responses=_STREAM)
     async def ask(asked: Question, request: Request, caller: Asker) -> Response:
-        """Answer a question; with `Accept: text/event-stream`, step by step.
+        """Answer a question; with `Accept: text/event-stream`, stream the steps.
 
-        The stream has the events search, passages, step and answering as they happen, then answer
-        with the same record, or error with a problem.
+        The stream has the events `search`, `passages`, `step` and `answering` as they happen, then
+        `answer` with the record that a plain request returns, or `error` with a problem.
         """
         asking = service.ask(asked.question, asked.where, caller=caller)
         if "text/event-stream" in request.headers.get("accept", ""):
             events = asking.events()
             parts = (f"event: {e.kind}\ndata: {json.dumps(vars(e))}\n\n" async for e in events)
-            return _streamed(parts, "event: error\n")
+            return _stream(parts, "event: error\n")
         return JSONResponse(await _until_gone(request, asking))
 
     @app.post("/search")
@@ -353,7 +352,7 @@ def _add_routes(app: FastAPI, service: Service, anybody: Key) -> None:
 
     @app.get("/about")
     async def about(caller: Asker) -> About:
-        """Return what the caller can ask about: the corpus, examples; and the LMs."""
+        """Return the corpus that the caller can ask about, example questions, and the LMs."""
         return await in_thread(service.about, caller)
 
     if service.has_graph:
@@ -370,12 +369,12 @@ def _add_routes(app: FastAPI, service: Service, anybody: Key) -> None:
     def find_record(id: str, caller: Key) -> bytes:
         record = service.records.get((caller.scope, id))
         if record is None:
-            raise HTTPException(404, "there is no such answer, or no longer")
+            raise HTTPException(404, "there is no such answer, or it is no longer kept")
         return record
 
     @app.get("/runs/{id}", response_model=Answer)
     async def run(id: str, caller: Asker) -> Response:
-        """Return an earlier answer to a caller who sees the same documents; the last are kept."""
+        """Return one of the last answers to callers who see the same documents."""
         return Response(find_record(id, caller), media_type="application/json")
 
     @app.get("/runs/{id}/page", response_class=HTMLResponse)
@@ -386,13 +385,13 @@ def _add_routes(app: FastAPI, service: Service, anybody: Key) -> None:
 
     @app.post("/runs/{id}/feedback", status_code=204)
     async def feedback(id: str, given: Feedback, caller: Asker) -> None:
-        """Keep what a person thinks of an answer: in its record, and on its trace in MLflow."""
+        """Store a person's feedback in the record of an answer, and on its trace in MLflow."""
         find_record(id, caller)
         service.rate((caller.scope, id), **given.model_dump())
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return _page(shown)
+        return _page(start_page)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -420,7 +419,7 @@ def _page(html: str) -> Response:
 
 
 async def _until_gone(request: Request, asking: Asking) -> dict[str, Any]:
-    """Return the record of a question, which is cancelled if the client disconnects."""
+    """Return the record of a question; cancel the question if the client disconnects."""
 
     async def disconnect() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -437,33 +436,34 @@ async def _until_gone(request: Request, asking: Asking) -> dict[str, Any]:
         gone.cancel()
 
 
-def _streamed(parts: AsyncIterator[str], mark: str = "") -> Response:
-    """Return a stream of events; if it fails, it ends with the mark and the problem."""
+def _stream(parts: AsyncIterator[str], error_mark: str = "") -> Response:
+    """Return a stream of events; after an error, it ends with the mark and the problem."""
 
-    async def whole() -> AsyncIterator[str]:
+    async def parts_and_error() -> AsyncIterator[str]:
         try:
             async for part in parts:
                 yield part
         except Exception as error:  # noqa: BLE001 - the status was sent already
-            yield f"{mark}data: {bytes(problem_of(error).body).decode()}\n\n"
+            yield f"{error_mark}data: {bytes(problem_of(error).body).decode()}\n\n"
 
-    return StreamingResponse(whole(), media_type="text/event-stream")
+    return StreamingResponse(parts_and_error(), media_type="text/event-stream")
 
 
 # --- OpenAI's chat API: the text of the answer includes its sources
 
 
 class ChatMessage(BaseModel, extra="allow"):
-    """A message: a text, or parts, of which those with a text are read."""
+    """A message: a text, or a list of parts, of which only those with a text are read."""
 
     role: str
     content: str | Annotated[list[dict[str, Any]], Field(max_length=1_000)] | None = None
 
     @property
     def text(self) -> str:
-        """Its text."""
-        parts = [{"text": self.content}] if isinstance(self.content, str) else self.content or []
-        return "\n".join(str(part.get("text") or "") for part in parts).strip()
+        """The text of all parts."""
+        if isinstance(self.content, str):
+            return self.content.strip()
+        return "\n".join(str(part.get("text") or "") for part in self.content or ()).strip()
 
 
 class Chat(BaseModel, extra="allow"):
@@ -488,7 +488,7 @@ def _add_chat(app: FastAPI, service: Service) -> None:
         *turns, last = read_turns(asked.messages)
         asking = service.ask(last.question, turns=turns, caller=caller)
         if asked.stream:
-            return _streamed(_chunks(asked, asking))
+            return _stream(_chunks(asked, asking))
         record = await _until_gone(request, asking)
         message = {"role": "assistant", "content": text_of(asking.task.result())}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
@@ -496,7 +496,7 @@ def _add_chat(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/models", dependencies=[may("ask")])
     async def models() -> dict[str, Any]:
-        """List the one model; `lms` names the LM of each step."""
+        """List the only model; `lms` names the LM of each step."""
         only = {"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL}
         return {"object": "list", "data": [{**only, "lms": service.lms}]}
 
@@ -531,7 +531,8 @@ def _head(asked: Chat, asking: Asking) -> dict[str, Any]:
 
 def _extras(record: dict[str, Any]) -> dict[str, Any]:
     steps = record["usage"].values()
-    sent, received = (sum(s[f"{k}_tokens"] for s in steps) for k in ("prompt", "completion"))
+    sent = sum(step["prompt_tokens"] for step in steps)
+    received = sum(step["completion_tokens"] for step in steps)
     usage = {"prompt_tokens": sent, "completion_tokens": received, "total_tokens": sent + received}
     return {"evidence": record["evidence"], "run": record["id"], "usage": usage}
 

@@ -1,4 +1,4 @@
-"""Documents over HTTP: add, list and delete them, bring the index up to date with its files."""
+"""Documents over HTTP: add, list and delete them; sync the index with its files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NewDocument(BaseModel):
 
 
 class Upload(BaseModel):
-    """Files, each of which is a document."""
+    """Files; each becomes a document."""
 
     file: list[bytes]
     metadata: str = Field("{}", description="A JSON object, for all files.")
@@ -60,14 +60,14 @@ class DocumentInfo(BaseModel):
     source: str = Field(description="Its file or address.")
     passages: int
     bytes: int = Field(description="Size of its text.")
-    metadata: dict[str, Any] = Field(description="What all its passages have.")
-    notes: list[str] = Field([], description="How it was read, if that is unusual.")
+    metadata: dict[str, Any] = Field(description="The metadata that all its passages share.")
+    notes: list[str] = Field([], description="What was unusual in reading it.")
 
     @classmethod
     def of(cls, id: str, passages: Sequence[Passage], **more: Any) -> Self:
-        """Describe the passages of a document."""
+        """Describe a document by its passages."""
         shared = set.intersection(*(set(passage.metadata.items()) for passage in passages))
-        metadata = {name: v for name, v in passages[0].metadata.items() if (name, v) in shared}
+        metadata = dict(item for item in passages[0].metadata.items() if item in shared)
         source = passages[0].model_copy(update={"metadata": Metadata(metadata)}).source
         size = sum(len(passage.text.encode()) for passage in passages)
         return cls(id=id, title=passages[0].title, source=source, passages=len(passages),
@@ -75,7 +75,7 @@ class DocumentInfo(BaseModel):
 
 
 class DocumentPage(BaseModel):
-    """Some of the documents that the caller sees, in the order of the index."""
+    """A page of the documents that the caller sees, in the order of the index."""
 
     total: int
     documents: list[DocumentInfo]
@@ -88,24 +88,24 @@ class WholeDocument(DocumentInfo):
 
 
 class Changed(BaseModel):
-    """How many passages a change has added, changed, removed and left as they were."""
+    """How many passages a change of the index added, changed, removed and left unchanged."""
 
     added: int = 0
     changed: int = 0
     removed: int = 0
     unchanged: int = 0
     documents: list[DocumentInfo] = Field([], description="The documents of the request.")
-    notes: list[str] = Field([], description="Files that were not read whole, and why.")
+    notes: list[str] = Field([], description="Files that were not read completely, and why.")
 
     @classmethod
     def of(cls, changes: Changes, **more: Any) -> Changed:
-        """Count changes."""
+        """Count the passages of a change."""
         counts = {name: len(ids) for name, ids in changes._asdict().items()}
         return cls.model_validate({**counts, **more})
 
 
 class Draft(NamedTuple):
-    """A document that was read and is not yet in the index."""
+    """A document that was read but is not in the index yet."""
 
     id: str
     passages: Sequence[Passage]
@@ -115,14 +115,15 @@ class Draft(NamedTuple):
 class DocumentStore:
     """The documents of a service's index, as each caller sees them.
 
-    Changes take turns, each is one change of the index. A question sees the index before or after
-    it. Document ids of callers with other conditions never meet: each scope has its own prefix.
+    Requests change the index one after the other, each in one change; a question sees the index
+    before or after a change. Each access scope has its own prefix of document ids, so callers with
+    different conditions can use the same ids.
 
     Args:
         service: The service.
 
     Attributes:
-        turns: Limits the requests that are read and worked on at the same time.
+        turns: Limits how many requests are read and processed concurrently.
     """
 
     def __init__(self, service: Service) -> None:
@@ -130,31 +131,31 @@ class DocumentStore:
         self.turns = asyncio.Semaphore(service.limits.uploads)
 
     async def run(self, work: Callable[..., Result], *args: Any) -> Result:
-        """Call a method in a thread, when it is its turn."""
+        """Call a function in a thread, within the limit of concurrent requests."""
         async with self.turns:
             return await in_thread(work, *args)
 
     @property
     def whole(self) -> Index:
-        """The index.
+        """The index, regardless of the caller.
 
         Raises:
-            HTTPException: The service has none that may be changed (`Service.writable`).
+            HTTPException: The service has no index that callers may change (`Service.writable`).
         """
-        if (found := self.service.writable) is None:
+        if (index := self.service.writable) is None:
             raise HTTPException(
-                409, "this server answers from a graph with labels or conditions, or from a "
-                "retriever of its own; add documents with `ga-dspy index add`, run `ga-dspy graph "
-                "update`, and start it again",
+                409, "this server answers from a graph with labels or conditions, or from a custom "
+                "retriever; add documents with `ga-dspy index add`, run `ga-dspy graph update`, "
+                "and start it again",
             )  # fmt: skip
-        return found
+        return index
 
     @contextmanager
     def changing(self) -> Iterator[Index]:
-        """Take turns in changing the index; a graph of it is brought up to date.
+        """Yield the index while no other request changes it, then update its graph.
 
-        That is done before, too: an LM that may not read for the graph is an error before anything
-        has changed.
+        The graph is also updated first: if the LM is not the one that read the graph, that is an
+        error before the index has changed.
         """
         with self._lock:
             self.whole.refresh()
@@ -164,19 +165,19 @@ class DocumentStore:
 
     def view(self, caller: Key) -> Index:
         """Return the index as a caller sees it."""
-        _ = self.whole  # raises if there is none
-        found = self.service.program_for(caller).retriever
-        view: Index = found.index if isinstance(found, GraphIndex) else found
+        _ = self.whole  # raises if there is no index
+        retriever = self.service.program_for(caller).retriever
+        view: Index = retriever.index if isinstance(retriever, GraphIndex) else retriever
         return view
 
     def page(self, caller: Key, first: int, most: int) -> DocumentPage:
-        """Return some documents."""
+        """Return up to `most` documents from position `first` on."""
         total, found = self.view(caller).documents(first, most)
-        shown = [DocumentInfo.of(one.id, one.passages) for one in found]
-        return DocumentPage(total=total, documents=shown)
+        documents = [DocumentInfo.of(document.id, document.passages) for document in found]
+        return DocumentPage(total=total, documents=documents)
 
     def find(self, caller: Key, id: str) -> WholeDocument:
-        """Return a document by the id in the index, or by the one that it was added with.
+        """Return a document by its id in the index, or by the id that it was added with.
 
         Raises:
             HTTPException: The caller sees no such document.
@@ -204,9 +205,9 @@ class DocumentStore:
         """
         names = [_file_name(file) for file in files]
         if len(set(names)) < len(names) or not names:
-            wrong = f"{len(names)} files, named {', '.join(names)}"[:300] if names else "no file"
-            expected = "at least one in the field `file`, each with a name of its own"
-            raise InputError(wrong, expected=expected, remedy="rename files with equal names")
+            found = f"{len(names)} files, named {', '.join(names)}"[:300] if names else "no file"
+            expected = "one or more in the field `file`, with different names"
+            raise InputError(found, expected=expected, remedy="rename files with equal names")
         return [self._read(n, file, given) for n, file in zip(names, files, strict=True)]
 
     def put(self, caller: Key, drafts: Sequence[Draft]) -> Changed:
@@ -217,16 +218,16 @@ class DocumentStore:
         """
         most, counts = self.service.limits.passages, [len(draft.passages) for draft in drafts]
         if sum(counts) > most or 0 in counts:
-            wrong = f"{sum(counts):,} passages in {len(drafts)} documents"
+            found = f"{sum(counts):,} passages in {len(drafts)} documents"
             expected = f"text in each document, and at most {most:,} passages in one request"
-            raise InputError(wrong, expected=expected)
+            raise InputError(found, expected=expected)
         scope, prefix = self._scope(caller), self._prefix(caller)
-        documents = [_scoped(draft, scope, prefix) for draft in drafts]
+        documents = [_with_scope(draft, scope, prefix) for draft in drafts]
         new = [passage for draft in documents for passage in draft.passages]
         with self.changing() as whole:
             view = self.view(caller)
-            found = filter(None, (view.document(draft.id) for draft in documents))
-            old = {passage.id for document in found for passage in document.passages}
+            replaced = filter(None, map(view.document, [draft.id for draft in documents]))
+            old = {passage.id for document in replaced for passage in document.passages}
             if any(passage.id in whole and passage.id not in old for passage in new):
                 raise HTTPException(409, "the id cannot be used; choose another")
             redactor = whole.redactor
@@ -259,7 +260,7 @@ class DocumentStore:
         """
         index = self.view(caller)
         if index.scope:
-            raise HTTPException(403, "a caller with conditions may not sync the whole index")
+            raise HTTPException(403, "a key with conditions may not sync the whole index")
         if index.path is None:
             raise HTTPException(409, "an index in memory has no files; serve a stored one")
         with self.changing():
@@ -299,18 +300,18 @@ class DocumentStore:
         return redactor.metadata(given, keep=("source",)) if redactor else Metadata(given)
 
     def _cutting(self) -> Cutting:
-        """Return how the files of the index are split."""
+        """Return the passage size and the overlap of the index."""
         path = self.whole.path
         stored = Sources.of(path) if path else Sources()
         return Cutting(stored.chunk_tokens or CHUNK_TOKENS, stored.overlap)
 
     def _scope(self, caller: Key) -> tuple[Where, ...]:
-        """Return the conditions of the server and the caller."""
+        """Return the conditions of the server and of the caller."""
         own = () if caller.where is None else (caller.where,)
         return (*self.service.program.retriever.scope, *own)
 
     def _prefix(self, caller: Key) -> str:
-        """Return what the ids of the caller's documents begin with: `UPLOAD`."""
+        """Return the prefix of the ids of the caller's documents."""
         scope = "".join(map(as_json, self._scope(caller)))
         return f"upload-{hashlib.sha256(scope.encode()).hexdigest()[:12]}:" if scope else "upload:"
 
@@ -318,29 +319,32 @@ class DocumentStore:
 def _file_name(file: UploadFile) -> str:
     name = replace_invalid(PureWindowsPath(file.filename or "").name)
     if not re.fullmatch(r"[^.#\x00-\x1f][^#\x00-\x1f]*", name) or len(name.encode()) > 200:
-        expected = "at most 200 bytes without # and control characters; no hidden file"
+        expected = "at most 200 bytes without # and control characters, and no hidden file"
         raise InputError(f"the file name {name[:80]!r}", expected=expected)
     return name
 
 
-def _scoped(draft: Draft, scope: Sequence[Where], prefix: str) -> Draft:
-    """Return a document as its caller's conditions require it, with the prefix of their ids.
+def _with_scope(draft: Draft, scope: Sequence[Where], prefix: str) -> Draft:
+    """Return a document with the prefix of its caller's ids and the metadata of the conditions.
 
     Raises:
         InputError: Its metadata contradict the conditions.
     """
-    wanted = [each for where in scope for each in comparisons(where)]
-    single = [(name, *values) for name, sign, values in wanted if sign == "=" and len(values) == 1]
-    fixed = Metadata((name, value) for name, value in single)
+    required = dict[str, Any]()
+    for where in scope:
+        for name, operator, values in comparisons(where):
+            if operator == "=" and len(values) == 1:
+                (required[name],) = values
+    fixed = Metadata(required)
     unmet, passages = dict[str, Any](), list[Passage]()
     for passage in draft.passages:
         unmet |= {n: v for n, v in passage.metadata.items() if fixed.get(n, v) != v}
         id, metadata = prefix + passage.id.removeprefix(prefix), {**fixed, **passage.metadata}
         passages.append(passage.model_copy(update={"id": id, "metadata": Metadata(metadata)}))
     for name, value in (unmet or _unmet(passages, scope)).items():
-        wrong = f"the metadata {name!r} of {draft.id!r} is {value!r:.80}"
-        expected = f"what the conditions of the key allow: {', '.join(map(as_json, scope))}"
-        raise InputError(wrong, expected=expected, remedy="leave out what the server sets")
+        found = f"the metadata {name!r} of {draft.id!r} is {value!r:.80}"
+        expected = f"a value that meets the key's conditions: {', '.join(map(as_json, scope))}"
+        raise InputError(found, expected=expected, remedy="omit the metadata that the server sets")
     return Draft(prefix + draft.id.removeprefix(prefix), passages, draft.notes)
 
 
@@ -348,14 +352,14 @@ def _unmet(passages: Sequence[Passage], scope: Sequence[Where]) -> dict[str, Any
     """Return metadata of a passage that does not meet the conditions; empty if all do."""
     if not scope:
         return {}
-    # With passages that have their values: a condition on a field that none has is an error.
+    # A condition on a field that no passage has is an error, so add passages with its values.
     wanted = [{name: list(values)} for where in scope for name, _, values in comparisons(where)]
     typed = [Passage(id=f" {n}", text="-", metadata=Metadata(w)) for n, w in enumerate(wanted)]
-    unlike = {passage.metadata: passage for passage in passages}.values()
-    index = Index.from_passages([*unlike, *typed], kind="sparse")
+    distinct = {passage.metadata: passage for passage in passages}.values()
+    index = Index.from_passages([*distinct, *typed], kind="sparse")
     for where in scope:
         met = index.only(where).ids
-        for passage in unlike:
+        for passage in distinct:
             if passage.id not in met:
                 return {name: passage.metadata.get(name) for name in where}
     return {}
@@ -372,12 +376,12 @@ def add_documents(app: FastAPI, service: Service) -> None:
 
     @app.post("/documents", status_code=201, openapi_extra=_BODY)
     async def add(request: Request, caller: Writer) -> Changed:
-        """Add a document as JSON, or files in every format that `ga-dspy index` reads.
+        """Add a document as JSON, or files in any format that `ga-dspy index` reads.
 
-        Documents with the same ids that the caller added are replaced. Needs a key with the right
+        They replace documents that the caller added with the same ids. Needs a key with the right
         `write`, else 403.
         """
-        _ = store.whole  # raises if there is none
+        _ = store.whole  # raises if there is no index
         async with store.turns:
             if "json" in request.headers.get("content-type", "").lower():
                 given = _validated(NewDocument, await request.body())
@@ -406,15 +410,15 @@ def add_documents(app: FastAPI, service: Service) -> None:
     async def delete(id: str, caller: Writer) -> Changed:
         """Delete a document. Needs a key with the right `write`, else 403.
 
-        `sync` adds back a document that is in a file of the index.
+        A sync adds back a document that is still in a file of the index.
         """
         return await store.run(store.delete, caller, id)
 
     @app.post("/sync")
     async def sync(caller: Writer, yes: bool = False) -> Changed:
-        """Update the index to its files, as `ga-dspy index sync`; uploaded documents stay.
+        """Update the index to its files, like `ga-dspy index sync`; uploaded documents stay.
 
-        `yes` allows it to delete more than half of the passages. Needs a key with the right `write`
+        With `yes`, it may delete more than half of the passages. Needs a key with the right `write`
         and without conditions, else 403.
         """
         return await store.run(store.sync, caller, yes)

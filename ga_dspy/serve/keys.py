@@ -26,15 +26,15 @@ Right = Literal["ask", "write", "metrics"]
 
 
 class Key(BaseModel, frozen=True, extra="forbid"):
-    """An API key: its hash, and what its holder may do and see.
+    """An API key, stored as its hash, with the rights and the access scope of its holder.
 
     Attributes:
-        name: Its name, for people.
+        name: A name for people.
         sha256: The SHA-256 of the key, as hex digits.
         where: Conditions on the metadata of all passages that the caller sees (`Index.only`), in
             addition to those of the server.
         labels: The caller's access labels in a graph; by default those of the server.
-        rights: "ask": questions, searches and their records; "write": documents; "metrics".
+        rights: "ask" for questions, searches and their records; "write" for documents; "metrics".
     """
 
     name: str = ""
@@ -45,22 +45,22 @@ class Key(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def of(cls, key: bytes, **options: Any) -> Key:
-        """Return the entry of a key, which may ask and read the metrics unless `rights` differ."""
+        """Return the entry of a plain-text key; by default it may ask and read the metrics."""
         sha256 = hashlib.sha256(key).hexdigest()
         return cls(sha256=sha256, **{"rights": {"ask", "metrics"}, **options})
 
     @cached_property
     def scope(self) -> str:
-        """Equal for keys that see the same passages; empty if that is all the server shows."""
+        """An id of the access scope, equal for keys that see the same; "" for all of the server."""
         where = None if self.where is None else as_json(self.where)
         labels = None if self.labels is None else sorted(self.labels)
         return json.dumps([where, labels]) if where or labels is not None else ""
 
     def narrow(self, program: MultiHopProgram) -> MultiHopProgram:
-        """Return the program over what the caller may see.
+        """Return the program restricted to what the caller may see.
 
         Raises:
-            InputError: A condition is malformed or not supported, or the key has labels, and the
+            InputError: A condition is malformed or not supported, or the key has labels but the
                 program has no graph.
         """
         if self.labels is not None:
@@ -76,19 +76,19 @@ ANYONE: Final = Key(name="anyone", sha256="0" * 64, rights=frozenset({"ask", "me
 
 
 def as_keys(keys: Iterable[Key | bytes]) -> tuple[Key, ...]:
-    """Return keys as entries."""
+    """Return keys as entries; those in bytes are plain text."""
     return tuple(key if isinstance(key, Key) else Key.of(key) for key in keys)
 
 
 def find_key(keys: Iterable[Key], sent: bytes) -> Key | None:
-    """Return the entry of a key, compared in constant time; None if there is none."""
+    """Return the entry of the key that a client sent, compared in constant time, or None."""
     digest = hashlib.sha256(sent).hexdigest()
     found = [key for key in keys if hmac.compare_digest(digest, key.sha256)]
     return next(iter(found), None)
 
 
 def may(right: Right) -> Any:
-    """Return a dependency of endpoints: the caller, whose key must have a right."""
+    """Return a FastAPI dependency that returns the caller, whose key must have a right."""
 
     def check(request: Request) -> Key:
         caller: Key = request.state.caller
@@ -106,24 +106,25 @@ def read_key_file(path: Path) -> list[Key]:
     Raises:
         InputError: The file cannot be read, an entry is invalid, or there is none.
     """
-    wrong = {
-        "expected": "a table per key with sha256, and optionally where, labels and rights "
-        f"({', '.join(get_args(Right))})",
+    rights = ", ".join(get_args(Right))
+    hints = {
+        "expected": f"a table per key with sha256, and optionally where, labels, rights ({rights})",
         "remedy": "make an entry with `ga-dspy serve --new-key NAME`",
     }
-    found = read_as(path, dict[str, Key], **wrong)
-    keys = [key.model_copy(update={"name": name}) for name, key in found.items()]
-    if not keys or len({key.sha256 for key in keys}) < len(keys):
-        twice = "two entries with one key" if keys else "no entry"
-        raise InputError(f"{path}: {twice}", **wrong)
+    entries = read_as(path, dict[str, Key], **hints)
+    keys = [key.model_copy(update={"name": name}) for name, key in entries.items()]
+    if not keys:
+        raise InputError(f"{path}: no entry", **hints)
+    if len({key.sha256 for key in keys}) < len(keys):
+        raise InputError(f"{path}: two entries with one key", **hints)
     return keys
 
 
 def new_key(name: str) -> tuple[str, str]:
-    """Return a random key of 256 bits, and its entry for the file.
+    """Return a random key of 256 bits, and its entry for the key file.
 
     Raises:
-        InputError: The name has other characters than letters, digits, "-" and "_".
+        InputError: The name has characters other than letters, digits, "-" and "_".
     """
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise InputError(f"the name {name!r}", expected="letters, digits, - and _")

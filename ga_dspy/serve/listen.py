@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn with limits on slow and idle connections."""
+"""The HTTP server: Uvicorn with limits on slow and idle connections."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ga_dspy.errors import InputError
 from ga_dspy.serve.service import Limits
 
-_GRACE = 10.0  # seconds beyond the deadline, after which `Guard` has answered
+_GRACE = 10.0  # seconds after the deadline, in which `Guard` answers
 
-_SLOWEST = 100_000
-"""Bytes a second: a body that arrives faster is waited for."""
+_MINIMUM_RATE = 100_000
+"""Bytes per second. While a body arrives faster, the connection is not closed."""
 
 
 class BoundedProtocol(H11Protocol):
-    """A connection with a limit on the time and the number of incomplete requests.
+    """A connection with a time limit for incomplete requests, and a limit on their number.
 
-    A connection waits while it has no complete request: it is idle, or sends headers or body
-    slowly. If too many wait, the oldest one of the address with the most is closed, so a client
-    that opens a thousand connections closes its own. A long body has more time, while it arrives
-    at `_SLOWEST` or faster.
+    A connection is waiting while it has no complete request: it is idle, or headers or body arrive
+    slowly. If too many connections are waiting, the oldest one of the address with the most is
+    closed; so a client that opens a thousand connections closes its own. A long body gets more
+    time while it arrives at `_MINIMUM_RATE` or faster.
     """
 
     limits = Limits()
@@ -36,7 +36,7 @@ class BoundedProtocol(H11Protocol):
     received = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start to wait for a request."""
+        """Start waiting for a request."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self._start(True)
 
@@ -48,28 +48,28 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count received data."""
+        """Count the received bytes."""
         self.received += len(data)
         super().data_received(data)
 
     def handle_events(self) -> None:
         """Handle received data, which may complete a request."""
         super().handle_events()
-        self._check()
+        self._update()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         super().on_response_complete()
-        self._check()
+        self._update()
 
-    def _check(self) -> None:
+    def _update(self) -> None:
         cycle = self.cycle
         is_waiting = cycle is None or cycle.response_complete or cycle.more_body
         if is_waiting != self.is_waiting:
             self._start(is_waiting)
 
     def _start(self, is_waiting: bool) -> None:
-        """Start to wait or to answer, with the timeout of either."""
+        """Start waiting for a request or answering one, with the timeout for either."""
         self.is_waiting, self.since, self.received = is_waiting, self.loop.time(), 0
         if self.timer:
             self.timer.cancel()
@@ -77,16 +77,15 @@ class BoundedProtocol(H11Protocol):
         is_slow = not is_waiting or self.transport.get_write_buffer_size() > 0
         seconds = self.limits.deadline + _GRACE if is_slow else self.limits.arrival
         self.timer = self.loop.call_later(seconds, self._expire, seconds)
-        mine = (one for one in self.connections if isinstance(one, BoundedProtocol))
-        waiting = [one for one in mine if one.is_waiting]
+        bounded = (one for one in self.connections if isinstance(one, BoundedProtocol))
+        waiting = [connection for connection in bounded if connection.is_waiting]
         if is_waiting and len(waiting) > self.limits.waiting:
             counts = Counter(map(_address, waiting))
-            oldest = min(waiting, key=lambda one: (-counts[_address(one)], one.since))
-            oldest._abort()
+            min(waiting, key=lambda one: (-counts[_address(one)], one.since))._abort()
 
     def _expire(self, seconds: float) -> None:
-        """Close the connection, unless what has arrived since gives it more time."""
-        left = self.since + seconds + self.received / _SLOWEST - self.loop.time()
+        """Close the connection, unless the bytes received since then give it more time."""
+        left = self.since + seconds + self.received / _MINIMUM_RATE - self.loop.time()
         if left > 0.01:
             self.timer = self.loop.call_later(left, self._expire, seconds)
         else:
@@ -113,8 +112,8 @@ def make_server(
         host: Address to listen on.
         port: Port to listen on.
         trusted_proxies: Comma-separated addresses or networks of proxies, whose `X-Forwarded-For`
-            names the client. From others this header is ignored, because a client could choose the
-            address by which its requests are counted.
+            header names the client. The header is ignored if another address sends it, because a
+            client could then choose the address under which its requests are counted.
         options: More options of `uvicorn.Config`.
 
     Raises:
@@ -125,7 +124,7 @@ def make_server(
             ip_network(proxy)
         except ValueError:
             found, expected = f"the trusted proxy {proxy!r}", "addresses, such as 172.16.0.0/12"
-            remedy = "pass the proxy's own address: a trusted client can choose its address"
+            remedy = "pass the address of the proxy itself"
             raise InputError(found, expected=expected, remedy=remedy) from None
     protocol = type("Protocol", (BoundedProtocol,), {"limits": limits})
     config = uvicorn.Config(

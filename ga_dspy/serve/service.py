@@ -41,17 +41,18 @@ class Limits:
     """Limits of a service.
 
     Attributes:
-        at_once: Maximum concurrent questions, and maximum concurrent searches.
-        per_minute: Maximum requests per minute of a key, or of an address without a valid key; 0
-            for no limit.
+        at_once: Maximum number of concurrent questions, and of concurrent searches.
+        per_minute: Maximum number of requests per minute for a key, or for an address if requests
+            have no valid key; 0 for no limit.
         deadline: Timeout of a request in seconds.
         body: Maximum size of a request in bytes.
         records: Number of answers kept for `/runs/{id}`.
         upload: Maximum size of a request that adds documents, in bytes.
         files: Maximum number of files in such a request.
         passages: Maximum number of passages that such a request adds.
-        uploads: Maximum concurrent requests that add, delete or list documents; others wait.
-        arrival: Seconds in which a request must arrive completely.
+        uploads: Maximum number of concurrent requests that add, delete or list documents; further
+            ones wait.
+        arrival: Seconds within which a request must arrive completely.
         waiting: Maximum number of connections without a complete request.
     """
 
@@ -77,12 +78,12 @@ class Busy(GaDspyError):
 
 
 class About(BaseModel):
-    """What a caller can ask about, and what answers."""
+    """The corpus that a caller can ask about, and the LMs that answer."""
 
     corpus: str = Field("", description="Name of the files or of the index; empty if unknown.")
     passages: int | None = Field(None, description="Number that the caller sees, if known.")
     lms: dict[str, str] = Field(description="Name of the LM of each step.")
-    examples: list[str] = Field([], description="Questions to try.")
+    examples: list[str] = Field([], description="Example questions.")
     can_write: bool = Field(False, description="Whether the caller may change documents.")
 
 
@@ -92,8 +93,8 @@ class Asking:
 
     Attributes:
         id: The id of its record.
-        task: Returns the prediction, which also has `id` and `question`.
-        queue: Events that were not read yet; None at the end.
+        task: The task that returns the prediction, which also has `id` and `question`.
+        queue: The events that were not read yet; None marks the end.
     """
 
     id: str
@@ -101,9 +102,9 @@ class Asking:
     queue: asyncio.Queue[Event | None]
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield events as they happen, then the answer, whose data are the record.
+        """Yield events as they happen, then the event "answer" with the record as its data.
 
-        If the reader is cancelled, so is the question; if the question fails, its error is raised.
+        If the reader is cancelled, so is the question. If the question fails, its error is raised.
         """
         try:
             while event := await self.queue.get():
@@ -123,14 +124,14 @@ class Service:
         program: The program. The service reads only what the program may read (`program.only`); the
             conditions of a caller's key and of a request restrict this further.
         limits: The limits.
-        tracer: Traces the questions (`ga_dspy.track`); it gets the feedback on answers.
-        gaps: Logs the questions whose evidence is missing; an error there is logged and changes no
-            answer.
-        examples: Questions to try; by default made from titles in the documents.
+        tracer: Traces the questions (`ga_dspy.track`) and logs feedback on answers.
+        gaps: Logs the questions whose evidence is missing; if this fails, the error is logged and
+            the answer stays the same.
+        examples: Example questions; by default made from titles of the documents.
 
     Attributes:
         lms: Names of the LMs by step.
-        records: The last answers as JSON, by scope of the caller and id.
+        records: The last answers as JSON, by the caller's scope and the id.
         registry: Metrics for Prometheus.
     """
 
@@ -161,7 +162,7 @@ class Service:
         self._graph_lock, self._graph_json = asyncio.Lock(), lru_cache(maxsize=4)(_graph_json)
 
     def program_for(self, caller: Key) -> MultiHopProgram:
-        """Return the program over what a caller may see.
+        """Return the program restricted to what a caller may see.
 
         Raises:
             InputError: A condition is malformed or not supported, a condition that the program's
@@ -174,7 +175,7 @@ class Service:
         if caller.where and isinstance(program.retriever, Index):
             try:
                 len(program.retriever)
-            except InputError:  # no passage has such a field yet; whether others have it is secret
+            except InputError:  # no visible passage has the field; others may, which is secret
                 return self.program.with_retrievers(partial(_empty_view, where=caller.where))
         return program
 
@@ -182,7 +183,7 @@ class Service:
         self, question: str, where: Where | None = None, turns: Sequence[Turn] = (),
         caller: Key = ANYONE,
     ) -> Asking:  # fmt: skip
-        """Start a question; it continues whether its events are read or not.
+        """Start a question, which continues even if nobody reads its events.
 
         Args:
             question: The question.
@@ -234,50 +235,52 @@ class Service:
         self._searching += 1
         try:
             async with asyncio.timeout(self.limits.deadline):
-                corpus = await _narrowed(self.program_for(caller).retriever, where)
+                corpus = await _restricted(self.program_for(caller).retriever, where)
                 search = corpus.acall(query, k)
                 return list(await asyncio.create_task(search, context=self._context.copy()))
         finally:
             self._searching -= 1
 
     def about(self, caller: Key = ANYONE) -> About:
-        """Return what a caller can ask about, and what answers.
+        """Describe the corpus that a caller can ask about, and the LMs that answer.
 
-        A caller with conditions or labels gets no name of the corpus, and only examples from the
-        passages that it sees.
+        A caller with conditions or labels does not get the name of the corpus, and gets examples
+        only from the passages that it sees.
         """
         corpus = self.program_for(caller).retriever
         index = corpus.index if isinstance(corpus, GraphIndex) else corpus
         if not isinstance(index, Index):
             return About(lms=self.lms, examples=self.examples)
-        seen, passages = index.__contains__, len(index)
+        is_visible, passages = index.__contains__, len(index)
         if isinstance(corpus, GraphIndex):
-            seen = corpus.graph.visible(corpus.access).readable
-            passages = sum(map(seen, index.ids))
+            is_visible = corpus.graph.visible(corpus.access).readable
+            passages = sum(map(is_visible, index.ids))
         examples = self.examples if passages and not caller.scope else []
         return About(
             corpus="" if caller.scope else _corpus_name(index),
             passages=passages,
             lms=self.lms,
-            examples=examples or make_examples(one for one in index if seen(one.id)),
+            examples=examples or make_examples(one for one in index if is_visible(one.id)),
             can_write="write" in caller.rights and self.writable is not None,
         )
 
     @property
     def writable(self) -> Index | None:
-        """The index that callers may change; None if there is none.
+        """The index that callers may change, or None.
 
-        That of a graph may be changed if everybody sees all of it. Who sees a new document of a
-        graph with access labels, or with keys or a server under conditions, is not known.
+        The index of a graph may be changed only if every caller sees the whole graph. With access
+        labels, or with conditions of keys or of the server, nobody knows who may see a new
+        document.
         """
-        found = self.program.retriever
-        if isinstance(found, GraphIndex):
-            is_parted = found.scope or found.graph.labels_in_use or any(self._programs)
-            found = None if is_parted else found.index
-        return found.whole if isinstance(found, Index) else None
+        retriever = self.program.retriever
+        if isinstance(retriever, GraphIndex):
+            if retriever.scope or retriever.graph.labels_in_use or any(self._programs):
+                return None
+            retriever = retriever.index
+        return retriever.whole if isinstance(retriever, Index) else None
 
     def update_graph(self) -> None:
-        """Bring the graph, if there is one, up to date with its index; the service's LM reads.
+        """Bring the graph, if any, up to date with its index; the service's LM reads.
 
         Raises:
             GaDspyError: As `GraphIndex.update`.
@@ -305,19 +308,19 @@ class Service:
         self, key: tuple[str, str], *, right: bool, comment: str | None = None,
         expected: str | None = None,
     ) -> None:  # fmt: skip
-        """Keep feedback with a record, instead of earlier feedback, and log it on the trace.
+        """Store feedback in a record, in place of earlier feedback, and log it on the trace.
 
         Args:
             key: The key in `records`.
             right: Whether the answer is right.
-            comment: Why.
+            comment: The reason.
             expected: The right answer.
         """
-        given: dict[str, Any] = {"right": right, "comment": comment, "expected": expected}
+        feedback: dict[str, Any] = {"right": right, "comment": comment, "expected": expected}
         record = json.loads(self.records[key])
-        self.records[key] = json.dumps({**record, "feedback": given}).encode()
+        self.records[key] = json.dumps({**record, "feedback": feedback}).encode()
         if self.tracer is not None:
-            self.tracer.feedback(key[1], **given)
+            self.tracer.feedback(key[1], **feedback)
 
     async def _answer(
         self, key: tuple[str, str], program: MultiHopProgram, question: str,
@@ -325,16 +328,18 @@ class Service:
     ) -> dspy.Prediction:  # fmt: skip
         with watching(listener), run_id(key[1]):
             async with asyncio.timeout(self.limits.deadline):
-                program = await _narrowed(program, where)
-                whole = await self.rewrite.acall(question=question, turns=turns)
-                found = await program.acall(question=whole.question)
+                program = await _restricted(program, where)
+                rewritten = await self.rewrite.acall(question=question, turns=turns)
+                found = await program.acall(question=rewritten.question)
         if self.gaps is not None:
             try:
                 await in_thread(self.gaps.add, found)
             except GaDspyError as error:
-                _LOG.warning("the gap log: %s", error)
-        found.id, found.question, found.usage = key[1], whole.question, whole.usage | found.usage
-        found.calls, found.tokens = whole.calls + found.calls, whole.tokens + found.tokens
+                _LOG.warning("cannot write the gap log: %s", error)
+        found.id, found.question = key[1], rewritten.question
+        found.usage = rewritten.usage | found.usage
+        found.calls += rewritten.calls
+        found.tokens += rewritten.tokens
         self._tokens.inc(found.tokens)
         self.records[key] = json.dumps(as_json(found)).encode()
         if len(self.records) > self.limits.records:
@@ -342,13 +347,13 @@ class Service:
         return found
 
 
-async def _narrowed(asked: Any, where: Where | None) -> Any:
-    """Return a program or a retriever under conditions; of a graph this may take seconds."""
-    return asked if where is None else await in_thread(asked.only, where)
+async def _restricted(corpus: Any, where: Where | None) -> Any:
+    """Return a program or retriever restricted by conditions; for a graph this may take seconds."""
+    return corpus if where is None else await in_thread(corpus.only, where)
 
 
 def make_examples(passages: Iterable[Passage]) -> list[str]:
-    """Return up to three questions about titles that the first passages mention.
+    """Return up to three questions about titles that other passages mention.
 
     >>> make_examples([
     ...     Passage(id="1", title="Ada Berg", text="Ada Berg built the Halden Bridge."),
@@ -357,10 +362,10 @@ def make_examples(passages: Iterable[Passage]) -> list[str]:
     ... ])
     ['What connects Ada Berg and Tista?']
     """
-    read = [one for one in islice(passages, 200) if 3 < len(one.title) < 60]
-    titles = sorted((one.title for one in read), key=len, reverse=True)
+    texts = {one.title: one.text for one in islice(passages, 200) if 3 < len(one.title) < 60}
+    titles = sorted(texts, key=len, reverse=True)
     mention = re.compile(rf"\b(?:{'|'.join(map(re.escape, titles))})\b")
-    links = {one.title: {*mention.findall(one.text)} - {one.title} for one in read}
+    links = {title: {*mention.findall(text)} - {title} for title, text in texts.items()}
     made, used = list[str](), set[str]()
     for first, linked in links.items():
         for via in sorted(linked):
@@ -368,8 +373,9 @@ def make_examples(passages: Iterable[Passage]) -> list[str]:
                 if used.isdisjoint((first, via, last)):
                     used |= {first, via, last}
                     made.append(f"What connects {first} and {last}?")
-    named = (title for title in links if links[title] and title != title.lower())  # no file's name
-    made += [f"What is {title}?" for title in named if title not in used]
+    for title in links:
+        if links[title] and title != title.lower() and title not in used:  # not a file's name
+            made.append(f"What is {title}?")
     return made[:3]
 
 
@@ -382,12 +388,12 @@ def _corpus_name(index: Index) -> str:
 
 
 def _empty_view(retriever: Any, where: Where) -> Any:
-    """Return a view that holds nothing yet; conditions on unknown fields are no error in it."""
-    found = retriever.whole.without_passages() if isinstance(retriever, Index) else retriever
-    return found.only(where)
+    """Return an empty view of an index, for which conditions on unknown fields are valid."""
+    empty = retriever.whole.without_passages() if isinstance(retriever, Index) else retriever
+    return empty.only(where)
 
 
 def _graph_json(corpus: GraphIndex, fingerprint: str) -> bytes:
-    """Return what the page of a graph shows; the fingerprint tells when its passages change."""
+    """Return the data of a graph's page; the fingerprint of the passages is a cache key."""
     data = graph_data(corpus.graph, corpus.index, access=corpus.access, topics=corpus.topics)
     return json.dumps(data).encode()
