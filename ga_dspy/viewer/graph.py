@@ -1,4 +1,4 @@
-"""The page of a corpus graph: search, neighbourhoods, communities, paths and their evidence."""
+"""The HTML page of a corpus graph: search, neighbourhoods, communities, paths and evidence."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def graph_page(
     communities: Sequence[Community] | None = None, topics: Sequence[Topic] = (),
     title: str = "Knowledge graph",
 ) -> str:  # fmt: skip
-    """Return a page on which a corpus graph is searched, drawn and read.
+    """Return a page to search, draw and read a corpus graph.
 
     Args:
         graph: The graph, such as `open_graph(folder).graph`.
-        index: Its passages; with them the page has quotes, titles and sources.
-        access: The access scope of the readers; by default public. The page holds only what they
-            may see.
-        communities: The communities of `graph.public`, as a stored graph has them; by default they
+        index: Its passages; with them, the page has quotes, titles and sources.
+        access: The access scope of the readers; by default public. The page contains only what
+            they may see.
+        communities: The communities of `graph.public`, which a stored graph has; by default they
             are computed, which takes seconds for thousands of entities.
         topics: Summarised communities, such as `GraphIndex.topics`, for titles and summaries.
         title: The heading of the page.
 
     Returns:
-        HTML that loads nothing else; its content security policy forbids it.
+        HTML that loads no other file; its content security policy forbids that.
 
     Raises:
         InputError: A condition that the index requires is missing.
@@ -44,21 +44,23 @@ def graph_data(
     graph: CorpusGraph, index: Index | None = None, *, access: Access | None = None,
     communities: Sequence[Community] | None = None, topics: Sequence[Topic] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what the page shows, as JSON values; the arguments are those of `graph_page`.
+    """Return the data of the page as JSON values; the arguments are those of `graph_page`.
 
-    Entities are ordered by centrality. Everything else refers to them, and to communities,
-    passages and quotes, by position. Empty values are omitted.
+    Entities are ordered by centrality. References to entities, communities, passages and quotes are
+    positions in their lists. Empty values are omitted.
     """
     view = graph.visible(access)
     order = central_nodes(view.graph)
-    place = {node: at for at, node in enumerate(order)}
-    found = graph.public.derive(find_communities) if communities is None else communities
-    coarse = [community for community in found if community.level == 0]
-    names = graph.public.name
-    grouped = {names(node): at for at, one in enumerate(coarse) for node in one.nodes}
+    position = {node: at for at, node in enumerate(order)}
+    if communities is None:
+        communities = graph.public.derive(find_communities)
+    coarse = [community for community in communities if community.level == 0]
+    community_of = dict[str, int]()
+    for at, community in enumerate(coarse):
+        community_of |= dict.fromkeys(map(graph.public.name, community.nodes), at)
     about = {topic.place: {"title": topic.title, "text": topic.text} for topic in topics}
-    nodes, edges = (table.to_pylist() for table in view.graph.tables[:2])
-    cited: dict[int, int] = {}  # the place of each passage that the view cites
+    nodes, edges = view.graph.tables.nodes.to_pylist(), view.graph.tables.edges.to_pylist()
+    cited: dict[int, int] = {}  # positions of the cited passages by row
     spans: dict[tuple[int, int, int], int] = {}
 
     def cite(row: int) -> int:
@@ -72,22 +74,28 @@ def graph_data(
 
     entities = []
     for row in map(nodes.__getitem__, order):
-        community, passages = grouped.get(row["name"]), [*map(cite, dict.fromkeys(row["passage"]))]
-        entities.append(_filled(row, _ENTITY, community=community, passages=passages))
+        passages = [*map(cite, dict.fromkeys(row["passage"]))]
+        links: dict[str, Any] = {"community": community_of.get(row["name"]), "passages": passages}
+        entities.append(_nonempty({name: row[name] for name in _ENTITY} | links))
     relations = []
     for edge, row in enumerate(edges):
-        ends = {"head": place[row["head"]], "tail": place[row["tail"]]}
-        places = zip(map(cite, row["passage"]), row["start"], row["end"], strict=True)
-        quotes = [spans.setdefault(span, len(spans)) for span in places]
-        against = view.graph.contradictions.get(edge, ())
-        relations.append(_filled(row, _RELATION, **ends, contradicts=against, quotes=quotes))
+        cited_spans = zip(map(cite, row["passage"]), row["start"], row["end"], strict=True)
+        links = {
+            "head": position[row["head"]],
+            "tail": position[row["tail"]],
+            "contradicts": view.graph.contradictions.get(edge, ()),
+            "quotes": [spans.setdefault(span, len(spans)) for span in cited_spans],
+        }
+        relations.append(_nonempty({name: row[name] for name in _RELATION} | links))
     texts = [passage(row) for row in cited]
+    sources = [_nonempty({"id": p.id, "title": p.title, "source": p.source}) for p in texts]
+    quotes = [[at, texts[at].content[start:end]] for at, start, end in spans]
     return {
         "entities": entities,
         "relations": relations,
         "communities": [about.get(at, {}) for at in range(len(coarse))],
-        "passages": [_filled({}, (), id=p.id, title=p.title, source=p.source) for p in texts],
-        "quotes": [[at, texts[at].content[start:end]] for at, start, end in spans],
+        "passages": sources,
+        "quotes": quotes,
     }
 
 
@@ -95,7 +103,6 @@ _ENTITY = ("name", "type", "aliases", "attributes", "value")
 _RELATION = ("relation", "time", "confidence")
 
 
-def _filled(row: Mapping[str, Any], names: Sequence[str], **more: Any) -> dict[str, Any]:
-    """Return these columns of a row and more, without empty values; 0 is not empty."""
-    found = {**{name: row[name] for name in names}, **more}
-    return {name: value for name, value in found.items() if value or type(value) in (int, float)}
+def _nonempty(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Omit empty values; 0 is not empty."""
+    return {name: value for name, value in values.items() if value or type(value) in (int, float)}

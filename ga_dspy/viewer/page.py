@@ -1,4 +1,4 @@
-"""HTML pages that show how answers were found; each is one file that loads nothing else."""
+"""HTML pages that show how answers were found; each is one file that loads no other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ga_dspy.graph.identity import split_qualifier
 from ga_dspy.grounding import ground
 from ga_dspy.passage import Passage
 
-# Cytoscape adds a style, which the policy would refuse, unless it finds an element with this id.
+# Cytoscape would add its own style, which the policy forbids, if no element had this id.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -32,7 +32,7 @@ _PAGE = """<!doctype html>
 <style id="__________cytoscape_stylesheet">{css}</style>
 </head>
 <body>
-<main id="ga"><noscript>This page draws with JavaScript, which is switched off.</noscript></main>
+<main id="ga"><noscript>This page needs JavaScript, which is switched off.</noscript></main>
 <script type="application/json" id="ga-data">{data}</script>
 {scripts}
 </body>
@@ -42,19 +42,19 @@ _PAGE = """<!doctype html>
 
 @cache
 def asset(name: str) -> str:
-    """Return the text of a file beside this one."""
+    """Return the text of a script or style sheet in this folder."""
     return Path(__file__).with_name(name).read_text("utf-8")
 
 
 def page(question: str, prediction: Mapping[str, Any]) -> str:
-    """Return a page about one question.
+    """Return a page that shows how one question was answered.
 
     Args:
         question: The question.
         prediction: From `Prediction.to_dict()`; its key `lm`, if any, is shown as the LM's name.
 
     Returns:
-        HTML that loads nothing else; its content security policy forbids it.
+        HTML that loads no other file; its content security policy forbids that.
     """
     return document(question, {"question": question, "prediction": prediction})
 
@@ -64,25 +64,26 @@ def run_page(run: Report, beside: Report | None = None) -> str:
 
     Args:
         run: The run.
-        beside: Another run; the page then has the questions that both were asked.
+        beside: Another run; the page then shows the questions that both runs have.
 
     Raises:
-        InputError: The two share no question.
+        InputError: The two runs share no question.
     """
-    runs = [run, *([beside] if beside else [])]
+    reports = [run, beside] if beside else [run]
     p_value = paired_test(run, beside).p_value if beside else None
-    by_key = [{(r.id, r.question): r for r in one.results} for one in runs]
-    shared = [key for key in by_key[0] if key in by_key[-1]]
-    rows = [_row([results[key] for results in by_key]) for key in shared]
-    protocols = [one.protocol for one in runs]
+    results_of = {(result.id, result.question): [result] for result in run.results}
+    for result in beside.results if beside else ():
+        results_of.get((result.id, result.question), []).append(result)
+    rows = [_row(results) for results in results_of.values() if len(results) == len(reports)]
+    protocols = [report.protocol for report in reports]
     data = {
-        "runs": [{"name": one.program, "lm": one.lm_names} for one in protocols],
+        "runs": [{"name": protocol.program, "lm": protocol.lm_names} for protocol in protocols],
         "title": f"{protocols[0].dataset} {protocols[0].source}",
         "kinds": _KINDS,
         "p": p_value,
         "rows": rows,
     }
-    title = " beside ".join(one.program for one in protocols)
+    title = " beside ".join(protocol.program for protocol in protocols)
     return document(title, data, asset("runs.js"))
 
 
@@ -97,17 +98,17 @@ _KINDS: dict[FailureKind, str] = {
 
 
 def _row(results: Sequence[Result]) -> dict[str, Any]:
-    """Return a question with the results of each run."""
-    made = [
+    """Return a question with the result of each run."""
+    shown = [
         {"f1": round(one.f1, 3), "right": is_right(one), "kind": failure_kind(one),
          "prediction": _prediction(one)}
         for one in results
     ]  # fmt: skip
-    return {**results[0].model_dump(include={"id", "question", "type", "gold"}), "results": made}
+    return {**results[0].model_dump(include={"id", "question", "type", "gold"}), "results": shown}
 
 
 def _renamed(draft: Draft, known: Collection[Any]) -> set[str]:
-    """Return the names that got a qualifier in this draft because a namesake was read."""
+    """Return the names that got a qualifier in this step, because a namesake was read."""
     names = [node.name for node in draft.nodes]
     renamed: dict[str, str] = {}
     for name in names:
@@ -120,8 +121,8 @@ def _renamed(draft: Draft, known: Collection[Any]) -> set[str]:
 def _prediction(result: Result) -> dict[str, Any]:
     """Return what a run stores of a prediction, in the form of `Prediction.to_dict()`.
 
-    Graphs are stored as text, so the spans of their items are computed again. Reasoning is not
-    stored.
+    Runs store graphs as text, so the spans of their items are computed again. They do not store the
+    reasoning.
     """
     passages = dict(enumerate(result.passages, 1))
     unread = list(result.passages)
@@ -129,19 +130,24 @@ def _prediction(result: Result) -> dict[str, Any]:
     graph = _graph(drafts[-1], passages) if drafts else {"entities": [], "relations": []}
     steps, known = [], set[Any]()
     for number, (step, draft) in enumerate(zip(result.trace, drafts, strict=True), 1):
-        new = [next((p for p in unread if p.title == title), None) for title in step.titles]
+        new = list[Passage]()
+        for title in step.titles:
+            new += [passage for passage in unread if passage.title == title][:1]
         unread = [passage for passage in unread if passage not in new]
-        entities = [e for e in draft.nodes if e.name not in known | _renamed(draft, known)]
-        relations = [r for r in draft.relations if _triple(r) not in known]
-        known |= {e.name for e in entities} | {_triple(r) for r in relations}
+        old = known | _renamed(draft, known)
+        names = [node.name for node in draft.nodes if node.name not in old]
+        triples = [triple for triple in map(_triple, draft.relations) if triple not in known]
+        known.update(names, triples)
+        entities = [{"name": name} for name in names]
+        relations = [dict(zip(_ENDS, triple, strict=True)) for triple in triples]
         steps.append(
             {
                 **step.model_dump(mode="json", exclude=_NOT_SHOWN),
                 "number": number,
                 "retrieved": [],
-                "passage_ids": [passage.id for passage in new if passage],
-                "entities": [{"name": entity.name} for entity in entities],
-                "relations": [dict(zip(_ENDS, _triple(each), strict=True)) for each in relations],
+                "passage_ids": [passage.id for passage in new],
+                "entities": entities,
+                "relations": relations,
                 "dropped": to_jsonable_python(step.dropped_items),
                 "dropped_count": step.dropped,
             }
@@ -167,30 +173,29 @@ def _triple(relation: DraftRelation | Relation) -> tuple[str, str, str]:
 
 
 def _graph(draft: Draft, passages: Mapping[int, Passage]) -> dict[str, Any]:
-    """Return a graph with the spans that state its items; an item without one cites passages."""
-    found = ground(draft, passages, known={node.name for node in draft.nodes}).update
-    spans: dict[Any, Any] = {entity.name: entity.evidence for entity in found.entities}
-    spans |= {_triple(relation): relation.evidence for relation in found.relations}
+    """Return a graph with the spans that state its items; items without spans cite passages."""
+    grounded = ground(draft, passages, known={node.name for node in draft.nodes}).update
+    spans: dict[Any, Any] = {entity.name: entity.evidence for entity in grounded.entities}
+    spans |= {_triple(relation): relation.evidence for relation in grounded.relations}
 
-    def item(one: DraftEntity | DraftRelation, key: Any) -> dict[str, Any]:
-        cited = (passages[n].id for n in one.passages if n in passages)
+    def item(record: DraftEntity | DraftRelation, key: Any) -> dict[str, Any]:
+        cited = (passages[label].id for label in record.passages if label in passages)
         evidence = spans.get(key) or [Evidence(passage=id, start=0, end=0) for id in cited]
-        shown = one.model_dump(mode="json", exclude=_OF_DRAFT)
+        shown = record.model_dump(mode="json", exclude=_OF_DRAFT)
         return {**shown, "evidence": to_jsonable_python(evidence)}
 
-    return {
-        "entities": [item(node, node.name) for node in draft.nodes],
-        "relations": [item(relation, _triple(relation)) for relation in draft.relations],
-    }
+    entities = [item(node, node.name) for node in draft.nodes]
+    relations = [item(relation, _triple(relation)) for relation in draft.relations]
+    return {"entities": entities, "relations": relations}
 
 
 def live_page(script: str, **data: Any) -> str:
-    """Return a page whose script may call its own server only."""
+    """Return a page whose script may send requests, only to its own server."""
     return document("ga_dspy", data, script, connect="'self'")
 
 
 def document(title: str, data: Mapping[str, Any], *more: str, connect: str = "'none'") -> str:
-    """Return HTML with the scripts, and the data as text that cannot end a script."""
+    """Return a page with these scripts, and with the data as JSON that cannot end a script."""
     css = asset("viewer.css")
     scripts = (asset("cytoscape.min.js"), asset("viewer.js"), *more)
     allowed = " ".join(map(_hash, scripts))
