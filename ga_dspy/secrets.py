@@ -1,7 +1,7 @@
 """Redaction: no key, address or header in an artifact, no key in journals, MLflow or output.
 
-An artifact that holds a secret is refused (`secrets_in`); from other texts it is taken out
-(`withheld`), at the few places where texts leave: journals, error messages, MLflow, the terminal.
+An artifact with a secret is refused (`secrets_in`). From other texts, secrets are removed
+(`withheld`) where the texts leave the process: journals, error messages, MLflow, the terminal.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SECRET_KEY = re.compile(
     r"($|[_-])",
     re.IGNORECASE,
 )
-# A value as JSON (also within JSON), YAML, shells and query strings write it. After a colon prose
-# may go on: what is not quoted there must have a digit.
+# A value as in JSON (also escaped), YAML, shells and query strings. Prose may follow a colon, so an
+# unquoted value there must contain a digit.
 _SET = (
     r"""\\{0,4}["']?\s{0,9}(?:=>?|:(?=\s{0,9}\\{0,4}["'])|:(?=\s{0,9}[^\s"',;]{0,200}\d))\s{0,9}"""
 )
@@ -85,14 +85,14 @@ _SECRET_TEXT = {
         re.IGNORECASE,
     ),
 }
-# As Azure and Together make them; digests look alike, so only where there are none.
+# Keys of Azure and Together. Digests look the same, so this is used only where no digest can be.
 _HEX_KEY = re.compile(r"\b(?=\d*[a-f])(?=[a-f]*\d)([0-9a-f]{64}|[0-9a-f]{32})\b")
 
 
 class SecretFound(ArtifactError):
-    """A value that looks like a secret would be written, or stands in an artifact.
+    """An artifact contains, or would contain, a value that looks like a secret.
 
-    The message says where and which kind, and never repeats the value.
+    The message names the place and the kind, and never repeats the value.
     """
 
     def __init__(self, where: str, kind: str) -> None:
@@ -107,13 +107,14 @@ class SecretFound(ArtifactError):
 def secrets_in(
     value: JsonValue, where: str, known: Collection[str] = (), *, digests: bool = True
 ) -> Iterator[SecretFound]:
-    """Find what looks like a secret in a JSON value: in the names of keys and in texts.
+    """Yield an error for each name or text in a JSON value that looks like a secret.
 
     Args:
-        value: What is written.
-        where: Name of the value, the beginning of the reported place.
-        known: Secrets in use now; a text that contains one is reported whatever it looks like.
-        digests: Whether 32 or 64 hexadecimal digits may be a digest; else they pass for a key.
+        value: The value to write.
+        where: Name of the value, with which the reported places begin.
+        known: Secrets in use now; a text that contains one is always reported.
+        digests: Whether 32 or 64 hexadecimal digits may be a digest; if not, they are reported as
+            a key.
     """
     if isinstance(value, str):
         if kind := _kind(value, known, digests):
@@ -140,29 +141,29 @@ def _kind(text: str, known: Collection[str], digests: bool) -> str:
 
 
 def secrets_of(lms: Iterable[object] = (), *, addresses: bool = False) -> frozenset[str]:
-    """Return the keys of the environment, of the configured LM, of LMs of steps, and of more LMs.
+    """Return the keys of the environment, of the configured LM, of the steps' LMs, and of more LMs.
 
     Args:
-        lms: The LMs; what is none of them is passed over.
-        addresses: Their addresses too, which a message may name and an artifact may not.
+        lms: The other LMs; other objects are ignored.
+        addresses: Whether to return addresses, too; messages may name them, artifacts may not.
     """
     import dspy  # late: a process that reads documents calls no LM and starts without it
 
-    given = frozenset(text for lm in (dspy.settings.lm, *lms) for text in _given_to(lm))
-    found = _secrets_among(given.union(_OF_STEPS), tuple(os.environ.items()))
+    settings = frozenset(text for lm in (dspy.settings.lm, *lms) for text in _secret_settings(lm))
+    found = _secrets_among(settings.union(_STEP_SECRETS), tuple(os.environ.items()))
     return found if addresses else frozenset(text for text in found if "://" not in text)
 
 
-_OF_STEPS: dict[str, None] = {}
-"""Keys, addresses and headers of the LMs that steps of a program have of their own."""
+_STEP_SECRETS = set[str]()
+"""Keys, addresses and headers of the LMs that are set on steps of programs."""
 
 
 def note_secrets(lm: object) -> None:
-    """Remember the keys of a step's own LM, which no setting of DSPy names."""
-    _OF_STEPS.update(dict.fromkeys(_given_to(lm)))
+    """Remember the keys of a step's LM, which `dspy.settings` does not have."""
+    _STEP_SECRETS.update(_secret_settings(lm))
 
 
-def _given_to(lm: object) -> Iterator[str]:
+def _secret_settings(lm: object) -> Iterator[str]:
     for key, value in (getattr(lm, "kwargs", None) or {}).items():
         if _SECRET_KEY.search(key):
             yield from _texts(value)
@@ -170,14 +171,14 @@ def _given_to(lm: object) -> Iterator[str]:
 
 @lru_cache(maxsize=8)
 def _secrets_among(
-    given: frozenset[str], environment: tuple[tuple[str, str], ...]
+    settings: frozenset[str], environment: tuple[tuple[str, str], ...]
 ) -> frozenset[str]:
-    """Return the given texts, the keys of an environment, and those in addresses of either."""
-    found = {value for name, value in environment if _VARIABLE.search(name)} | given
+    """Return LM settings, the keys in an environment, and the passwords in addresses of either."""
+    found = {value for name, value in environment if _VARIABLE.search(name)} | settings
     found |= {part.strip() for value in found for part in value.split(",")}  # several keys
-    every = " ".join([*found, *(value for _, value in environment)])
-    for user, password in _LOGIN.findall(every):
-        found |= {password, unquote(password), *([] if password else [user])}
+    texts = " ".join([*found, *(value for _, value in environment)])
+    for user, password in _LOGIN.findall(texts):
+        found |= {password, unquote(password)} if password else {user}
     bare = {re.sub(r"^(bearer|basic|token)\s+", "", text, flags=re.IGNORECASE) for text in found}
     return frozenset(t for t in bare if len(t) >= SHORTEST_SECRET and not _WORD.fullmatch(t))
 
@@ -194,35 +195,36 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(inner)
 
 
-# --- Taking them out
+# --- Redacting texts
 
 _WITHHELD = "(withheld)"
-_SHOWN = {"an API address"}  # the name alone, not the secret
+_NOT_REDACTED = {"an API address"}  # the pattern finds the name of the setting, not its value
 
 
 def withheld(text: str, lms: Iterable[object] = ()) -> str:
-    """Return a message without the secrets in use or anything that looks like a key.
+    """Return a text without the secrets in use and without anything that looks like a key.
 
     Args:
-        text: What is written, printed or tracked.
-        lms: LMs beside the configured one whose keys it may hold.
+        text: The text to write, print or log.
+        lms: LMs whose keys it may contain, in addition to the configured LM.
 
     >>> withheld("401: Incorrect API key: sk-abcdefghijklmnop at http://ann:secret7@host/v1")
     '401: Incorrect API key: (withheld) at (withheld)host/v1'
     """
     text = next(without(secrets_of(lms), [text]))
     for kind, pattern in _SECRET_TEXT.items():
-        text = text if kind in _SHOWN else pattern.sub(_withheld, text)
+        if kind not in _NOT_REDACTED:
+            text = pattern.sub(_redact, text)
     return text
 
 
-def _withheld(found: re.Match[str]) -> str:
-    """Return the replacement of a secret; the name it was given stays."""
-    return f"{found.groupdict().get('name') or ''}{_WITHHELD}"
+def _redact(secret: re.Match[str]) -> str:
+    """Return the replacement for a secret, which keeps the name before it."""
+    return f"{secret.groupdict().get('name') or ''}{_WITHHELD}"
 
 
 def without(secrets: Iterable[str], texts: Iterable[Any]) -> Iterator[Any]:
-    """Yield data with these secrets removed from its texts; JSON stays JSON."""
+    """Yield values; in those that are texts, these secrets are redacted. JSON stays valid."""
     forms = list[str]()
     for secret in sorted(secrets, key=len, reverse=True):
         written = json.dumps(secret), json.dumps(secret, ensure_ascii=False)
@@ -234,7 +236,7 @@ def without(secrets: Iterable[str], texts: Iterable[Any]) -> Iterator[Any]:
 
 
 class CleanStream:
-    """Wraps a text stream; secrets are removed from what is written."""
+    """A wrapper of a text stream that redacts secrets in what is written."""
 
     def __init__(self, stream: TextIO, lms: Iterable[object] = ()) -> None:
         self._stream, self._lms = stream, tuple(lms)
@@ -248,7 +250,7 @@ class CleanStream:
 
 
 def without_password(uri: str) -> str:
-    """Return an address without user name, password and query, as it may be shown.
+    """Return an address without user name, password and query, so that it can be shown.
 
     >>> without_password("https://ann:secret@mlflow.example/x?token=1")
     'https://mlflow.example/x'
@@ -261,13 +263,13 @@ def without_password(uri: str) -> str:
 
 
 def check_addresses(*lms: dspy.BaseLM) -> None:
-    """Check that LMs have addresses that may be shown.
+    """Check that the addresses of LMs can be shown.
 
     Raises:
-        InputError: There is a user name, a password or a query in one.
+        InputError: An address contains a user name, a password or a query.
     """
     for lm in lms:
         address = str((getattr(lm, "kwargs", None) or {}).get("api_base") or "")
         if (shown := without_password(address)) != address:
-            wrong = f"the address {shown} has a user, a password or a query, and is shown and kept"
-            raise InputError(wrong, remedy="pass the key as OPENAI_API_KEY, api_key=… or a header")
+            found = f"the address {shown} has a user, a password or a query; it would be shown"
+            raise InputError(found, remedy="pass the key as OPENAI_API_KEY, api_key=… or a header")

@@ -1,7 +1,7 @@
 """Traces in MLflow: of live questions, with feedback and question sets, and of a run's worst ones.
 
-A `Tracer` records what a program asks of its retriever and LM. The finished trace goes to a process
-of its own, which sends it to MLflow: that takes longer than some answers, and can fail or hang.
+A `Tracer` records a program's searches and LM calls. A separate process sends the finished trace to
+MLflow, because that takes longer than some answers, and can fail or hang.
 """
 
 from __future__ import annotations
@@ -30,13 +30,7 @@ from pydantic_core import to_jsonable_python
 from ga_dspy.errors import InputError, need_package
 from ga_dspy.eval import Report, Result
 from ga_dspy.optimize import mlflow_store as stores
-from ga_dspy.optimize.mlflow_store import (
-    EXPERIMENT,
-    ROOT,
-    TrackingFailed,
-    publishable,
-    reaching,
-)
+from ga_dspy.optimize.mlflow_store import EXPERIMENT, ROOT, TrackingFailed, publishable, reaching
 from ga_dspy.processes import LineProcess, reply_in_lines
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.calls import Ask, Conversation, Search, documents
@@ -53,18 +47,18 @@ if TYPE_CHECKING:
 _RUN: ContextVar[str] = ContextVar("ga_dspy_run", default="")
 _RUN_TAG, _RESTRICTED_TAG = "ga_dspy.run", "ga_dspy.restricted"
 _RIGHT, _EXPECTED = "right", "expected_response"
-_MOST_WAITING = 1_000_000_000  # bytes of traces, of 20 to 60 thousand each
-_MOST_UNSENT = 500  # traces of questions that were not sampled
-_BATCH = 500_000  # bytes of a request; proxies often allow a million
+_MAX_WAITING = 1_000_000_000  # bytes of waiting traces, of 20,000 to 60,000 bytes each
+_MAX_UNSENT = 500  # traces of questions that were not sampled
+_BATCH = 500_000  # bytes per request; proxies often allow a million
 _SECONDS_TO_CLOSE = 300.0  # MLflow may take minutes to start on a busy machine
-_SECONDS_UNTIL_TOLD = 2.0  # of closing
-_WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds between attempts while MLflow is down
-_UNREACHED = "unreached"  # what MLflow was not there to take
+_SECONDS_TO_MESSAGE = 2.0  # until closing the tracer logs why it takes long
+_RETRY_DELAYS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds between attempts while MLflow is down
+_UNREACHED = "unreached"  # the outcome of a message while MLflow is down
 
 
 @contextmanager
 def run_id(id: str) -> Iterator[None]:
-    """Give the question asked in this context an id, by which `Tracer.feedback` finds its trace."""
+    """Set the id of the question asked in this context; `Tracer.feedback` takes the same id."""
     token = _RUN.set(id)
     try:
         yield
@@ -72,18 +66,18 @@ def run_id(id: str) -> Iterator[None]:
         _RUN.reset(token)
 
 
-# --- What is recorded of a question
+# --- Recording the trace of a question
 
-_SHOWN = (
+_OUTPUTS = (
     "answer", "verdict", "supported", "guess", "evidence", "cited", "citations", "failures",
 )  # fmt: skip
-_MEASURED = ("verdict", "supported", "cited", "calls", "tokens")
+_ATTRIBUTES = ("verdict", "supported", "cited", "calls", "tokens")
 
 
 class _Trace:
-    """What a question's program asked and got, as spans in the order in which they began.
+    """The searches, steps and LM calls of a question, as spans in the order in which they began.
 
-    To record is to keep references, which takes no time and cannot fail; `spans` and `message` do
+    Recording only keeps references, which takes no time and cannot fail. `spans` and `message` do
     the rest.
     """
 
@@ -99,7 +93,7 @@ class _Trace:
         state.meter.on_call.append(self._add_call)
 
     def record(self, conversation: Conversation[dspy.Prediction]) -> Conversation[dspy.Prediction]:
-        """Carry on the conversation, and record its searches, steps and end."""
+        """Relay a program's requests and their results; record searches, steps and the end."""
         resume: Any = partial(next, conversation)
         try:
             while True:
@@ -114,7 +108,7 @@ class _Trace:
                     self._parent = len(self._spans) - 1
                 try:
                     result = yield request
-                except Exception as error:  # noqa: BLE001 - handed to the program, which may know it
+                except Exception as error:  # noqa: BLE001 - raised in the program, which may catch it
                     self._end(span, None, error)
                     resume = partial(conversation.throw, error)
                 else:
@@ -135,8 +129,8 @@ class _Trace:
         return span
 
     def _end(self, span: dict[str, Any], outputs: Any, error: BaseException | None = None) -> None:
-        # A copy: the program, and who asked it, go on to change a prediction.
-        outputs = dict(outputs.items()) if isinstance(outputs, dspy.Prediction) else outputs
+        if isinstance(outputs, dspy.Prediction):
+            outputs = dict(outputs.items())  # a copy: the program or its caller may change it
         span.update(outputs=outputs, end=time.time_ns())
         if error is not None:
             span["error"] = [type(error).__name__, str(error)]
@@ -154,29 +148,31 @@ class _Trace:
         self._end(span, call.outputs, call.error)
 
     def spans(self) -> list[dict[str, Any]]:
-        """Return the spans with what is shown of each, and what the answer came to."""
-        root, *others = ({"outputs": None, "end": time.time_ns(), **one} for one in self._spans)
+        """Return the spans with their outputs as MLflow shows them, and set the tags."""
+        root, *others = ({"outputs": None, "end": time.time_ns(), **span} for span in self._spans)
         for span in others:
             if span["type"] == "RETRIEVER":
                 span["outputs"] = documents(span["outputs"] or ())
             elif isinstance(span["outputs"], dict):
-                # The lines of a graph are shown as they are: to serialise a proposal takes long.
-                shown = span["outputs"].items()
-                span["outputs"] = {name: getattr(value, "text", value) for name, value in shown}
-        about = {"settings": self.program.settings()}
+                # The text of a graph update is enough: serialising its records takes long.
+                outputs = span["outputs"].items()
+                span["outputs"] = {name: getattr(value, "text", value) for name, value in outputs}
+        attributes = {"settings": self.program.settings()}
         if found := root["outputs"]:
             steps, graph = found["steps"], found["graph"]
-            sizes = {"entities": len(graph.entities), "relations": len(graph.relations)}
-            about |= {name: found.get(name) for name in _MEASURED} | sizes | {"steps": len(steps)}
-            root["outputs"] = {name: found.get(name) for name in _SHOWN}
+            attributes |= {name: found.get(name) for name in _ATTRIBUTES}
+            attributes |= {"entities": len(graph.entities), "relations": len(graph.relations)}
+            attributes["steps"] = len(steps)
+            root["outputs"] = {name: found.get(name) for name in _OUTPUTS}
             root["outputs"]["steps"] = [step.message for step in steps]
             self.tags |= {name: str(found.get(name)) for name in ("verdict", "supported")}
-        return [{**root, "attributes": about}, *others]
+        return [{**root, "attributes": attributes}, *others]
 
     def message(self, run: str) -> bytes:
-        """Return the trace as a message; a restricted one has no text but ids of documents."""
+        """Return the trace as a message; a restricted one has no text except document ids."""
         spans = self.spans()
-        spans = [_without_text(span) for span in spans] if self.is_restricted else spans
+        if self.is_restricted:
+            spans = [_without_text(span) for span in spans]
         tags = {_RUN_TAG: run, _RESTRICTED_TAG: str(self.is_restricted), **self.tags}
         about = {"trace": f"tr-{uuid.uuid4().hex}", "tags": tags, "spans": spans}
         return _message("trace", about, self.secrets)
@@ -189,26 +185,25 @@ def _without_text(span: dict[str, Any]) -> dict[str, Any]:
 
 
 def _message(kind: str, about: Mapping[str, Any], secrets: Collection[str]) -> bytes:
-    """Return a line for the other process, with the secrets that it must withhold."""
+    """Return a line for the sending process, with the secrets that it has to redact."""
     plain = to_jsonable_python(about, inf_nan_mode="null", fallback=str)
     return json.dumps([kind, plain, sorted(secrets)]).encode() + b"\n"
 
 
-# --- To the process that calls MLflow
+# --- The tracer, which hands traces to the sending process
 
 
 class Tracer(AbstractContextManager["Tracer"]):
     """Traces the questions of all programs in this process, until it is closed.
 
     It is a context manager that closes itself. An answer neither waits for MLflow nor fails with
-    it: what MLflow has not taken yet waits in a temporary file, and while MLflow is down all of it
-    does.
+    it: traces and feedback wait in a temporary file until MLflow takes them.
 
     Attributes:
         counts: Traces and feedback by outcome: "sent", "failed" because MLflow rejected them, or
             "dropped" because too many were waiting, MLflow did not take them before the end, or
             the feedback is on a question without a trace.
-        unsent: The last questions that were not sampled, by their id.
+        unsent: The traces of the last questions that were not sampled, by id.
     """
 
     def __init__(self, uri: str, experiment: str, rate: float, tags: Mapping[str, str]) -> None:
@@ -225,9 +220,8 @@ class Tracer(AbstractContextManager["Tracer"]):
     def observe(
         self, state: State, conversation: Conversation[dspy.Prediction]
     ) -> Conversation[dspy.Prediction]:
-        """Carry on the conversation of a question; trace it if it is sampled."""
-        # Not by `random`, whose state is the user's.
-        id, run = uuid.uuid4(), _RUN.get()
+        """Relay the requests of a question's program; trace the question if it is sampled."""
+        id, run = uuid.uuid4(), _RUN.get()  # `random` would change the user's random state
         is_sampled = id.int < self.rate * 2**128
         if not is_sampled and not run:
             return (yield from conversation)
@@ -239,20 +233,20 @@ class Tracer(AbstractContextManager["Tracer"]):
                 self._send(partial(trace.message, run))
             else:
                 self.unsent[run] = trace
-                if len(self.unsent) > _MOST_UNSENT:
+                if len(self.unsent) > _MAX_UNSENT:
                     self.unsent.pop(next(iter(self.unsent)), None)
 
     def feedback(
         self, run: str, *, right: bool, comment: str | None = None, expected: str | None = None
     ) -> None:
-        """Log what a person thinks of an answer, as assessments of its trace.
+        """Log a person's feedback on an answer, as assessments of its trace.
 
-        The trace of a question that was not sampled is sent now, if it is one of the last 500.
+        If the question was not sampled and is one of the last 500, its trace is sent now.
 
         Args:
             run: The id of the question (`run_id`).
             right: Whether the answer is right.
-            comment: Why.
+            comment: The reason.
             expected: The right answer.
         """
         if (trace := self.unsent.pop(run, None)) is not None:
@@ -261,13 +255,13 @@ class Tracer(AbstractContextManager["Tracer"]):
         self._send(partial(_message, "feedback", given, secrets_of(addresses=True)))
 
     def _send(self, make: Callable[[], bytes]) -> None:
-        """Make a message and let it wait for the sender; whatever fails is counted."""
+        """Make a message and queue it for the sender; an error is counted, not raised."""
         try:
             message = make()
             with self._changed:
                 if not self._waiting:
                     self._read = self._file.truncate(0)
-                if self._file.seek(0, os.SEEK_END) > _MOST_WAITING:
+                if self._file.seek(0, os.SEEK_END) > _MAX_WAITING:
                     self._count(["dropped"], "MLflow is slower than the questions")
                     return
                 self._file.write(message)
@@ -283,7 +277,7 @@ class Tracer(AbstractContextManager["Tracer"]):
     def _work(self) -> None:
         is_over = False
         while not is_over and (batch := self._take()):
-            for seconds in chain(_WAITS, repeat(60.0)):
+            for seconds in chain(_RETRY_DELAYS, repeat(60.0)):
                 outcomes, why = self._request(batch)
                 batch = [one for one, end in zip(batch, outcomes, strict=True) if end == _UNREACHED]
                 with self._changed:
@@ -299,7 +293,7 @@ class Tracer(AbstractContextManager["Tracer"]):
             self._process.end()
 
     def _take(self) -> list[bytes]:
-        """Wait for messages, and take the first; none is left after the end."""
+        """Wait for messages and take the first ones; return none after closing."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closed)
             self._file.seek(self._read)
@@ -308,7 +302,7 @@ class Tracer(AbstractContextManager["Tracer"]):
             return taken
 
     def _request(self, batch: Sequence[bytes]) -> tuple[list[str], str]:
-        """Return the outcome of each message, and why one failed."""
+        """Return the outcome of each message, and the reason of a failure."""
         if self._process is None:
             self._process = LineProcess("from ga_dspy.tracing import log_messages; log_messages()")
         place = json.dumps([self.uri, self.experiment]).encode()
@@ -317,7 +311,7 @@ class Tracer(AbstractContextManager["Tracer"]):
             return outcomes, why
         self._process.end()
         self._process = None
-        return ["failed"] * len(batch), "its process ended"
+        return ["failed"] * len(batch), "the process that sends traces ended"
 
     def _count(self, outcomes: Iterable[str], why: str) -> None:
         """Count outcomes; log the first failure after a success, and the first dropped message."""
@@ -334,7 +328,7 @@ class Tracer(AbstractContextManager["Tracer"]):
                 )  # fmt: skip
 
     def close(self) -> None:
-        """Send what is waiting, until MLflow fails or five minutes pass; trace nothing more."""
+        """Stop tracing, and send what is waiting until MLflow fails or five minutes pass."""
         atexit.unregister(self.close)
         if self.observe in OBSERVERS:
             OBSERVERS.remove(self.observe)
@@ -343,11 +337,12 @@ class Tracer(AbstractContextManager["Tracer"]):
             self._changed.notify()
         try:
             if self._sender is not None:
-                self._sender.join(_SECONDS_UNTIL_TOLD)
+                self._sender.join(_SECONDS_TO_MESSAGE)
                 if self._sender.is_alive():
-                    told = "sending %d traces and feedback to %s, for at most five minutes"
-                    place = without_password(self.uri)
-                    logging.getLogger("ga_dspy").warning(told, self._waiting, place)
+                    logging.getLogger("ga_dspy").warning(
+                        "sending %d traces and feedback to %s, for at most five minutes",
+                        self._waiting, without_password(self.uri),
+                    )  # fmt: skip
                 self._sender.join(_SECONDS_TO_CLOSE)
         finally:
             with self._changed:
@@ -357,30 +352,28 @@ class Tracer(AbstractContextManager["Tracer"]):
                     why = f"{self._waiting} traces and feedback were left at the end"
                     self._count(["dropped"] * self._waiting, why)
                     self._waiting = 0
-            if (logger := self._process) is not None:
-                logger.process.kill()
+            if self._process is not None:
+                self._process.process.kill()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def track(
-    uri: str | None = None,
-    experiment: str = EXPERIMENT,
-    rate: float = 1.0,
+    uri: str | None = None, experiment: str = EXPERIMENT, rate: float = 1.0,
     tags: Mapping[str, str] = {},
-) -> Tracer:
+) -> Tracer:  # fmt: skip
     """Trace the questions of this process in MLflow, until the tracer is closed.
 
-    The trace of a question that is asked under conditions (`only`, `where`, access labels) has ids,
-    times and counts, and no text: the passages may be restricted.
+    If a question is asked under conditions (`only`, `where`, access labels), its trace has ids,
+    times and counts, but no text, because the passages may be restricted.
 
     Args:
         uri: Any tracking URI; by default `MLFLOW_TRACKING_URI`, else `artifacts/mlflow.db`. A
-            server must be of MLflow 3.17 or later.
+            server needs MLflow 3.17 or later.
         experiment: The experiment; it is created if it does not exist.
-        rate: The share of questions to trace, from 0 to 1; with 0 only those with feedback.
-        tags: Tags for every trace, such as a version of the app.
+        rate: The share of questions to trace, from 0 to 1; with 0, only those with feedback.
+        tags: Tags for every trace, such as the version of the app.
 
     Raises:
         MissingExtra: mlflow is not installed.
@@ -395,13 +388,13 @@ def track(
     return tracer
 
 
-# --- In the process that calls MLflow
+# --- The process that sends traces to MLflow
 
 
 def log_messages() -> None:
-    """Log the traces and feedback on stdin, and reply what became of them, until stdin ends."""
-    for one in (signal.SIGINT, signal.SIGTERM):  # a terminal or systemd sends them to children too
-        signal.signal(one, signal.SIG_IGN)
+    """Log the traces and feedback from stdin, and reply with their outcomes, until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # terminals and systemd signal children, too
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform != "win32":
         os.nice(5)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")  # no answer waits for a busy server
@@ -409,11 +402,11 @@ def log_messages() -> None:
 
 
 def _log(place: tuple[str, str], messages: Sequence[Any]) -> tuple[list[str], str]:
-    """Log messages, all traces in one request, then the feedback.
+    """Log messages: all traces in one request, then the feedback.
 
     Returns:
-        The outcome of each: "sent", "failed", "dropped" because it is feedback on no trace, or
-        "unreached"; and why.
+        The outcome of each message ("sent", "failed", "unreached", or "dropped" for feedback
+        without a trace), and the reason of a failure.
     """
     (uri, experiment), outcomes = place, [""] * len(messages)
     try:
@@ -427,7 +420,7 @@ def _log(place: tuple[str, str], messages: Sequence[Any]) -> tuple[list[str], st
             for i, kind in enumerate(kinds):
                 if kind == "feedback":
                     outcomes[i] = "sent" if _log_feedback(client, id, given[i]) else "dropped"
-    except Exception as error:  # noqa: BLE001 - the next ones may be logged all the same
+    except Exception as error:  # noqa: BLE001 - later messages may still be logged
         is_outage = isinstance(error, TrackingFailed) and error.is_outage
         end = _UNREACHED if is_outage else "failed"
         return [one or end for one in outcomes], f"{type(error).__name__}: {error}"
@@ -435,9 +428,9 @@ def _log(place: tuple[str, str], messages: Sequence[Any]) -> tuple[list[str], st
 
 
 def _log_traces(client: MlflowClient, experiment: str, traces: Sequence[Mapping[str, Any]]) -> None:
-    """Log traces in one request, where MLflow's exporter makes one per span.
+    """Log traces in one request; MLflow's exporter would make a request per span.
 
-    A trace that MLflow has already, from a request whose reply was lost, stays as it is.
+    A trace that MLflow already has, from a request whose reply was lost, does not change.
     """
     from mlflow.tracing.client import TracingClient
 
@@ -448,7 +441,7 @@ def _log_traces(client: MlflowClient, experiment: str, traces: Sequence[Mapping[
 def _spans(
     trace: str, spans: Sequence[Mapping[str, Any]], tags: Mapping[str, str]
 ) -> Iterator[Span]:
-    """Yield the spans of a trace as MLflow's; the tags are attributes of the first."""
+    """Yield the MLflow spans of a trace; the tags are attributes of the first."""
     from mlflow.entities import Span
 
     about = {f"mlflow.traceTag.{name}": value for name, value in tags.items()}
@@ -489,7 +482,7 @@ def _assess(
     trace: str, kind: str, values: Mapping[str, Any], expected: Any = None, why: str | None = None,
     by: str | None = "ga_dspy",
 ) -> None:  # fmt: skip
-    """Log the expected answer and feedback on a trace; None is left out."""
+    """Log the expected answer and feedback on a trace, except for values that are None."""
     from mlflow import log_expectation, log_feedback
     from mlflow.entities import AssessmentSource
 
@@ -511,25 +504,21 @@ def worst(report: Report, examples: Sequence[dspy.Example], most: int) -> list[d
 
 
 def trace_questions(
-    program: MultiHopProgram,
-    examples: Sequence[dspy.Example],
-    report: Report,
-    *,
-    uri: str,
+    program: MultiHopProgram, examples: Sequence[dspy.Example], report: Report, *, uri: str,
     run_id: str,
-) -> tuple[str, ...]:
+) -> tuple[str, ...]:  # fmt: skip
     """Ask a program a few questions and trace each in the run of its evaluation.
 
-    The accepted answer is the trace's expectation; F1, exact match, what supports the answer, and
-    the judge's verdict on the same answer are its feedback. If a question fails, its trace has the
-    error, and the next one is asked. The LM is the configured one.
+    The accepted answer becomes the trace's expectation; F1, exact match, the support level, and the
+    judge's verdict on the same answer become its feedback. If a question fails, its trace has the
+    error, and the next question is asked. The configured LM answers.
 
     Args:
         program: Any program of this library.
-        examples: What to ask, with `id`, `answer` or `answers`; pass only a handful.
+        examples: The questions, with `id`, `answer` or `answers`; pass only a handful.
         report: The evaluation in which they were asked.
-        uri: The store.
-        run_id: The run that the traces belong to.
+        uri: The tracking URI.
+        run_id: The MLflow run that the traces belong to.
 
     Returns:
         The ids of the traces, in order; a question that cannot be asked has none.
@@ -538,27 +527,27 @@ def trace_questions(
         TrackingFailed: The store was not reached; no further question is asked.
         MissingExtra: mlflow is not installed.
     """
-    # At a rate of 0, a tracer keeps what was asked with an id.
+    # With a rate of 0, a tracer keeps the traces of questions that have an id.
     with reaching(uri) as client, track(uri, rate=0.0) as tracer:
-        made = (_trace(program, one, report, client, tracer, run_id) for one in examples)
-        return tuple(filter(None, made))
+        traces = (_trace(program, one, report, client, tracer, run_id) for one in examples)
+        return tuple(filter(None, traces))
 
 
 def _trace(
     program: MultiHopProgram, example: dspy.Example, report: Report, client: MlflowClient,
     tracer: Tracer, run: str,
 ) -> str:  # fmt: skip
-    """Ask one question, log its trace, its page and how right the answer is; return the id."""
-    prediction, asked = None, uuid.uuid4().hex
+    """Ask one question, log its trace, page and scores, and return the id of the trace."""
+    prediction, key = None, uuid.uuid4().hex
     try:
-        with run_id(asked):
+        with run_id(key):
             prediction = program(question=example.question)
         result = Result.from_prediction(example, prediction)
     except Exception as error:  # noqa: BLE001 - any error is the outcome of the question
         result = Result.from_failure(example, error)
-    if (trace := tracer.unsent.pop(asked, None)) is None:
+    if (trace := tracer.unsent.pop(key, None)) is None:
         return ""
-    id = f"tr-{asked}"
+    id = f"tr-{key}"
     about = {"trace": id, "spans": trace.spans(), "tags": {**trace.tags, "question": example.id}}
     _log_traces(client, client.get_run(run).info.experiment_id, [publishable(about)])
     client.link_traces_to_run([id], run)
@@ -597,12 +586,12 @@ def rated_questions(
 ) -> RatedQuestions:
     """Return the questions of live traces that people gave feedback on.
 
-    The answer is the expected one (the expectation `expected_response`), else the answer that was
-    marked right (the feedback `right`), whether by `Tracer.feedback` or in MLflow's pages. Of
-    several traces of a question the newest with feedback counts.
+    A question's answer is the expected answer (the expectation `expected_response`), else the
+    answer that was marked right (the feedback `right`), by `Tracer.feedback` or in MLflow's pages.
+    If a question has several traces, the newest one with feedback counts.
 
     Args:
-        uri: The store, as in `track`.
+        uri: The tracking URI, as in `track`.
         experiment: The experiment.
         only: "right" for answers marked right, "wrong" for those marked wrong.
 
@@ -618,10 +607,10 @@ def rated_questions(
         if (found := client.get_experiment_by_name(experiment)) is None:
             wrong = f"{without_password(uri)} has no experiment {experiment!r}"
             raise InputError(wrong, remedy="trace questions first: ga-dspy serve … --track URI")
-        place = [found.experiment_id]
         traces = mlflow.search_traces(
-            locations=place, include_spans=False, return_type="list", order_by=["timestamp DESC"]
-        )
+            locations=[found.experiment_id], include_spans=False, return_type="list",
+            order_by=["timestamp DESC"],
+        )  # fmt: skip
         for info in (trace.info for trace in traces if _RUN_TAG in trace.info.tags):
             right, expected = _rating(info)
             if right is None and not expected:
@@ -645,7 +634,7 @@ def rated_questions(
 
 def _rating(info: Any) -> tuple[bool | None, str]:
     """Return whether the answer of a trace was marked right, and the expected answer or ""."""
-    found = sorted(info.assessments, key=lambda one: one.last_update_time_ms or 0)
-    newest = {one.name: one.value for one in found if one.valid is not False}
+    assessments = sorted(info.assessments, key=lambda one: one.last_update_time_ms or 0)
+    newest = {one.name: one.value for one in assessments if one.valid is not False}
     right = newest.get(_RIGHT)
     return right if isinstance(right, bool) else None, str(newest.get(_EXPECTED) or "")

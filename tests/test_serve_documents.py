@@ -101,8 +101,8 @@ def test_the_last_document_is_deleted_only_after_another_was_added(index: ga_dsp
         assert client.delete("/documents/harbour.md").json()["removed"] == 1
         refused = client.delete("/documents/tower.md")
         assert refused.status_code == 400
-        assert refused.json()["found"] == "'tower.md' is the last document of the index"
-        assert refused.json()["remedy"] == "add another document first"
+        assert refused.json()["found"] == "'tower.md' is the last document"
+        assert refused.json()["remedy"] == "add another one first"
         client.post("/documents", json=HALDEN)
         assert client.delete("/documents/tower.md").json()["removed"] == 1
 

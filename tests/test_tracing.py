@@ -241,7 +241,7 @@ def test_no_answer_waits_for_a_store_that_hangs(
 ) -> None:
     is_over = threading.Event()
     monkeypatch.setattr(Tracer, "_request", lambda *_: (is_over.wait(60), (["sent"], ""))[1])
-    monkeypatch.setattr(tracing, "_MOST_WAITING", 10_000)
+    monkeypatch.setattr(tracing, "_MAX_WAITING", 10_000)
     monkeypatch.setattr(tracing, "_SECONDS_TO_CLOSE", 0.01)
     with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
         for _ in range(5):
@@ -290,7 +290,7 @@ def test_what_mlflow_was_not_there_to_take_waits_for_it(
         return ["sent"] * some + ["unreached"] * left, "refused" if left else ""
 
     monkeypatch.setattr(Tracer, "_request", request)
-    monkeypatch.setattr(tracing, "_WAITS", (0.01,) * 9)
+    monkeypatch.setattr(tracing, "_RETRY_DELAYS", (0.01,) * 9)
     asked = [f"run-{number}" for number in range(5)]
     with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
         for run in asked:

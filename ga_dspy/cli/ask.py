@@ -232,9 +232,7 @@ _SAMPLE = 200
 
 def ask(
     asking: Annotated[Asking, AskingOptions],
-    question: Annotated[
-        list[str] | None, Argument(help="Questions; - reads one per line from stdin.")
-    ] = None,
+    question: Annotated[list[str] | None, Argument(help="Questions; - reads stdin.")] = None,
     questions: Annotated[Path | None, Option(help="File with one question per line.")] = None,
     json_only: Json = False,
 ) -> None:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, is_dataclass
 from functools import partial, update_wrapper
 from inspect import Parameter, signature
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
@@ -116,7 +117,8 @@ class LMOptions:
         temperature = lm_set.get("temperature")
         if isinstance(temperature, str):  # DSPy would fail to compare it with a number
             raise InputError(f"--lm-set temperature={temperature}", expected="a number")
-        models = self.lms(lm_set)
+        judge = getattr(self, "judge", None)
+        models = choose_lms(self.lm, self.api_base, self.timeout, lm_set, judge=judge)
         log, handler = logging.getLogger("ga_dspy"), logging.StreamHandler(sys.stderr)
         log.addHandler(handler)
         adapted = dspy.context(adapter=ADAPTERS[self.adapter]()) if self.adapter else nullcontext()
@@ -125,10 +127,6 @@ class LMOptions:
                 yield models
         finally:
             log.removeHandler(handler)
-
-    def lms(self, settings: Mapping[str, Any]) -> LMs:
-        """Return the LMs with these settings."""
-        return choose_lms(self.lm, self.api_base, self.timeout, settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,10 +181,6 @@ class JudgedOptions(BatchOptions):
     """The options for the LMs of a command whose answers an LM may judge."""
 
     judge: Annotated[str | None, _of_lm(help=_JUDGE)] = None
-
-    def lms(self, settings: Mapping[str, Any]) -> LMs:
-        """Return the LMs with these settings, and the judge."""
-        return choose_lms(self.lm, self.api_base, self.timeout, settings, judge=self.judge)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,13 +326,10 @@ class LMs(NamedTuple):
         Raises:
             InputError: A step has none, because `--lm` names LMs for other steps only.
         """
-        if self.is_for_all:
-            return
-        for program in programs:
-            for step, _ in program.named_predictors():
-                if step not in self.steps:
-                    remedy = f"add --lm NAME, or --lm {step}=NAME"
-                    raise InputError(f"--lm names no LM for the step {step}", remedy=remedy)
+        for step, _ in chain.from_iterable(program.named_predictors() for program in programs):
+            if not self.is_for_all and step not in self.steps:
+                remedy = f"add --lm NAME, or --lm {step}=NAME"
+                raise InputError(f"--lm names no LM for the step {step}", remedy=remedy)
 
 
 def choose_lms(

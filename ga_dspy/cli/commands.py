@@ -35,10 +35,8 @@ class _Tree(TyperGroup):
     """Lists commands and groups in the order of their panels; Typer would list groups last."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        def place(name: str) -> int:
-            return _PANELS.index(getattr(self.commands[name], "rich_help_panel", ""))
-
-        return sorted(self.commands, key=place)
+        panels = {name: getattr(one, "rich_help_panel", "") for name, one in self.commands.items()}
+        return sorted(panels, key=lambda name: _PANELS.index(panels[name]))
 
 
 _TYPER: Final[dict[str, Any]] = {"no_args_is_help": True, "rich_markup_mode": "rich"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -149,7 +149,6 @@ class Lines:
     """
 
     console: Console
-    _: KW_ONLY
     agreed: bool = False
     caps: Caps = field(default_factory=Caps)
     bar: Advance | None = None
@@ -246,9 +245,7 @@ def from_traces(
     track: Annotated[str, Option(help="MLflow tracking URI of the traces.")],
     out: Annotated[Path, Option(help="Question file to write (.jsonl).")],
     experiment: Annotated[str, Option(help="MLflow experiment of the traces.")] = "ga-dspy",
-    only: Annotated[
-        Literal["right", "wrong", "all"], Option(help="Only answers with this feedback.")
-    ] = "all",
+    only: Annotated[Literal["right", "wrong", "all"], Option(help="Only this feedback.")] = "all",
 ) -> None:
     """Make a question set from live traces with feedback, for compile, eval and arena.
 

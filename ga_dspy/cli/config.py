@@ -248,9 +248,7 @@ def init(
     api_base: choices.Addresses = None,
     index: Annotated[Path | None, Option(help="Folder of the index.")] = None,
     graph: choices.Graph = None,
-    program: Annotated[
-        str | None, Option(help="Name of the program; by default graph-anchor.")
-    ] = None,
+    program: Annotated[str | None, Option(help="Program; by default graph-anchor.")] = None,
     artifact: choices.Artifact = None,
     settings: choices.Settings = None,
     force: Annotated[bool, Option("--force", help="Overwrite an existing ga-dspy.toml.")] = False,

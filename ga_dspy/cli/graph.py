@@ -41,16 +41,10 @@ _LABEL = "Access label of the caller; without any, only public items are shown. 
 _WHERE = "Filter on relations, such as relation.time=2015. Repeatable."
 _LABELS = 'JSON or YAML file of access labels by passage id, such as {"p1": ["hr"]}.'
 _RULES = "JSON or YAML file of relations to keep, flag or restrict; see below."
-_SCHEMA = "YAML or JSON file of entity types and relations; see below."
-_MAX_RELATIONS = "Maximum number of relations per passage."
-_GLEANINGS = "Further LM calls, each for relations that the replies so far missed."
-_INDEX = "Folder of the index, to include texts of passages."
-_NAME = "Name of the set of rows; by default that of the file."
 
 Out = Annotated[Path, Option(help="Folder of the graph.")]
 LabelFile = Annotated[Path | None, Option(help=_LABELS)]
 Most = Annotated[int, Option(min=1, help="Maximum number of rows.")]
-RulesFile = Annotated[Path | None, Option(help=_RULES)]
 
 
 # --- Build and update
@@ -80,10 +74,10 @@ class ReadOptions:
 class ExtractionOptions:
     """The options of the extraction; an update uses those of the build."""
 
-    schema: Annotated[Path | None, Option(help=_SCHEMA)] = None
+    schema: Annotated[Path | None, Option(help="File of types and relations; see below.")] = None
     per_call: Annotated[int, Option(min=1, help="Passages per LM call.")] = 1
-    max_relations: Annotated[int | None, Option(min=1, help=_MAX_RELATIONS)] = None
-    gleanings: Annotated[int, Option(min=0, help=_GLEANINGS)] = 0
+    max_relations: Annotated[int | None, Option(min=1, help="Cap on relations per passage.")] = None
+    gleanings: Annotated[int, Option(min=0, help="Further LM calls for missed relations.")] = 0
 
     @property
     def extractor(self) -> Extractor:
@@ -94,7 +88,8 @@ class ExtractionOptions:
 
 def build(
     models: Annotated[LMs, BatchOptions], index: IndexDir, out: Out,
-    extraction: ExtractionOptions, options: ReadOptions, rules: RulesFile = None,
+    extraction: ExtractionOptions, options: ReadOptions,
+    rules: Annotated[Path | None, Option(help=_RULES)] = None,
 ) -> None:  # fmt: skip
     r"""Build the graph of an index; the LM reads every passage.
 
@@ -162,8 +157,7 @@ def update(
         ga-dspy graph update --index my-index --graph my-graph
     """
     before = read_manifest(graph)
-    extractor = extractor_of(before)
-    _read_graph(graphrag.update_graph, index, graph, models, before, extractor, options)
+    _read_graph(graphrag.update_graph, index, graph, models, before, extractor_of(before), options)
 
 
 def propose(
@@ -194,7 +188,7 @@ def import_files(
     index: Annotated[Path, Option(help="Folder of the index; built if it does not exist.")],
     out: Out,
     columns: Annotated[str, Option(help="Columns by field: head=subject,tail=object.")] = "",
-    name: Annotated[str | None, Option(help=_NAME)] = None,
+    name: Annotated[str | None, Option(help="Name of the rows; by default the file's.")] = None,
     labels: LabelFile = None,
     skip_bad_rows: Annotated[bool, Option("--skip-bad-rows", help="Skip invalid rows.")] = False,
     redact: Redaction = None,
@@ -255,8 +249,8 @@ def _read_graph(
     console.print("you can interrupt this: run the same command again to resume", style="dim")
     with show_progress(console) as progress:
         reading: dict[str, Any] = {"lm": lm, "threads": options.threads, "progress": progress}
-        asked = {"extractor": extractor, "caps": options.caps}
-        stored = make(index, folder, labels=labels, **asked, **reading)
+        settings = {"extractor": extractor, "caps": options.caps}
+        stored = make(index, folder, labels=labels, **settings, **reading)
         communities = stored.communities
         if options.summaries:
             summaries = Summaries(stored.path / SUMMARIES)
@@ -302,8 +296,7 @@ def _one_lm(models: LMs) -> dspy.LM:
         InputError: An LM is named for a step; only programs have steps.
     """
     if models.steps:
-        found = f"LMs for steps: {', '.join(models.steps)}"
-        raise InputError(found, expected="one LM", remedy="pass --lm NAME")
+        raise InputError("LMs for single steps", expected="one LM", remedy="pass --lm NAME")
     return models.lm
 
 
@@ -370,8 +363,9 @@ class GraphOptions:
 
     @cached_property
     def passages(self) -> Index | None:
-        """The passages, if the index is given, too."""
-        return None
+        """The index of the passages, for commands with the option `--index`."""
+        index = getattr(self, "index", None)
+        return Index.open(index) if index else None
 
     @property
     def access(self) -> Access:
@@ -424,12 +418,7 @@ class GraphOptions:
 class QuotedGraphOptions(GraphOptions):
     """A graph, and optionally the index of its passages."""
 
-    index: Annotated[Path | None, Option(help=_INDEX)] = None
-
-    @cached_property
-    def passages(self) -> Index | None:
-        """The passages."""
-        return Index.open(self.index) if self.index else None
+    index: Annotated[Path | None, Option(help="Folder of the index, to quote passages.")] = None
 
 
 def stats(seen: GraphOptions) -> None:

@@ -41,7 +41,6 @@ _RETRY = "Also retry permanent failures."
 _TRACK = "MLflow tracking URI to log to: a server's address, or sqlite:///FILE."
 _PROGRAMS = "all, or comma-separated names and groups: methods, ablations, depths, steps, graphrag."
 _TOKENS = "Token budget per question, the same for every method."
-_PATH = "Output of `ask --json` (- for stdin), or the folder of a run."
 
 
 @dataclass(frozen=True)
@@ -155,11 +154,8 @@ def track(
                 asked = worst(report, examples, TRACED)
                 trace_questions(program, asked, report, uri=logged.uri, run_id=logged.run_id)
     except TrackingFailed as failure:
-        if logged:
-            console.warn(f"no traces: {failure}")
-        else:
-            again = "run the same command again to log the run; no finished call is repeated"
-            console.warn(f"not tracked: {failure}; {again}")
+        again = "" if logged else "; the same command logs it, without repeating finished calls"
+        console.warn(f"{'no traces' if logged else 'not tracked'}: {failure}{again}")
     return logged
 
 
@@ -257,8 +253,7 @@ def arena(
             lost = {"failed": len(report.failed), "degraded": len(report.degraded)}
             counts = "".join(f", {count} {what}" for what, count in lost.items() if count)
             scores = f"F1 {report.f1:.1f}, EM {report.em:.1f}, {report.seconds:.0f} s{counts}"
-            line = f"{run.name}: {scores}, protocol {report.protocol.hash}"
-            console.print(line, style="dim")
+            console.print(f"{run.name}: {scores}, protocol {report.protocol.hash}", style="dim")
             reports[run.benchmark][run.contestant.folder] = report
             if store:
                 asked = load(run.benchmark.dataset, run.benchmark.data, limit=options.limit)
@@ -336,7 +331,7 @@ def gaps(
 
 
 def view(
-    path: Annotated[Path, Argument(help=_PATH)],
+    path: Annotated[Path, Argument(help="Output of `ask --json`, - for stdin, or a run's folder.")],
     out: Annotated[Path, Option(help="HTML file to write.")] = Path("page.html"),
     beside: Annotated[Path | None, Option(help="Folder of another run to compare with.")] = None,
 ) -> None:

@@ -111,11 +111,9 @@ def read_keys(options: ServerOptions) -> list[Key]:
         )
     places = dict[str, str]()
     for key in keys:
-        first = places.setdefault(key.sha256, key.name)
-        if first != key.name:
-            found, expected = f"{first} and {key.name} hold the same key", "each key in one place"
-            remedy = f"remove one of the two; a key in {WRITE_KEY} may also ask"
-            raise InputError(found, expected=expected, remedy=remedy)
+        if (first := places.setdefault(key.sha256, key.name)) != key.name:
+            remedy = f"remove it from one of them; a key in {WRITE_KEY} may also ask"
+            raise InputError(f"{first} and {key.name} hold the same key", remedy=remedy)
     return keys
 
 

@@ -246,8 +246,7 @@ class DocumentStore:
         with self.changing() as whole:
             passages = self.find(caller, id).texts
             if len(passages) == len(whole):
-                remedy = "add another document first"
-                raise InputError(f"{id!r} is the last document of the index", remedy=remedy)
+                raise InputError(f"{id!r} is the last document", remedy="add another one first")
             return Changed(removed=whole.delete(passage.id for passage in passages))
 
     def sync(self, caller: Key, yes: bool) -> Changed:
@@ -330,12 +329,9 @@ def _with_scope(draft: Draft, scope: Sequence[Where], prefix: str) -> Draft:
     Raises:
         InputError: Its metadata contradict the conditions.
     """
-    required = dict[str, Any]()
-    for where in scope:
-        for name, operator, values in comparisons(where):
-            if operator == "=" and len(values) == 1:
-                (required[name],) = values
-    fixed = Metadata(required)
+    wanted = [comparison for where in scope for comparison in comparisons(where)]
+    single = [(name, *values) for name, sign, values in wanted if sign == "=" and len(values) == 1]
+    fixed = Metadata((name, value) for name, value in single)
     unmet, passages = dict[str, Any](), list[Passage]()
     for passage in draft.passages:
         unmet |= {n: v for n, v in passage.metadata.items() if fixed.get(n, v) != v}

@@ -329,17 +329,15 @@ class Service:
         with watching(listener), run_id(key[1]):
             async with asyncio.timeout(self.limits.deadline):
                 program = await _restricted(program, where)
-                rewritten = await self.rewrite.acall(question=question, turns=turns)
-                found = await program.acall(question=rewritten.question)
+                asked = await self.rewrite.acall(question=question, turns=turns)
+                found = await program.acall(question=asked.question)
         if self.gaps is not None:
             try:
                 await in_thread(self.gaps.add, found)
             except GaDspyError as error:
                 _LOG.warning("cannot write the gap log: %s", error)
-        found.id, found.question = key[1], rewritten.question
-        found.usage = rewritten.usage | found.usage
-        found.calls += rewritten.calls
-        found.tokens += rewritten.tokens
+        found.id, found.question, found.usage = key[1], asked.question, asked.usage | found.usage
+        found.calls, found.tokens = asked.calls + found.calls, asked.tokens + found.tokens
         self._tokens.inc(found.tokens)
         self.records[key] = json.dumps(as_json(found)).encode()
         if len(self.records) > self.limits.records:

@@ -52,12 +52,10 @@ def graph_data(
     view = graph.visible(access)
     order = central_nodes(view.graph)
     position = {node: at for at, node in enumerate(order)}
-    if communities is None:
-        communities = graph.public.derive(find_communities)
-    coarse = [community for community in communities if community.level == 0]
-    community_of = dict[str, int]()
-    for at, community in enumerate(coarse):
-        community_of |= dict.fromkeys(map(graph.public.name, community.nodes), at)
+    found = graph.public.derive(find_communities) if communities is None else communities
+    coarse = [community for community in found if community.level == 0]
+    names = graph.public.name
+    community_of = {names(node): at for at, group in enumerate(coarse) for node in group.nodes}
     about = {topic.place: {"title": topic.title, "text": topic.text} for topic in topics}
     nodes, edges = view.graph.tables.nodes.to_pylist(), view.graph.tables.edges.to_pylist()
     cited: dict[int, int] = {}  # positions of the cited passages by row
@@ -75,27 +73,24 @@ def graph_data(
     entities = []
     for row in map(nodes.__getitem__, order):
         passages = [*map(cite, dict.fromkeys(row["passage"]))]
-        links: dict[str, Any] = {"community": community_of.get(row["name"]), "passages": passages}
-        entities.append(_nonempty({name: row[name] for name in _ENTITY} | links))
+        community = community_of.get(row["name"])
+        entities.append(_record(row, _ENTITY, community=community, passages=passages))
     relations = []
     for edge, row in enumerate(edges):
         cited_spans = zip(map(cite, row["passage"]), row["start"], row["end"], strict=True)
-        links = {
-            "head": position[row["head"]],
-            "tail": position[row["tail"]],
-            "contradicts": view.graph.contradictions.get(edge, ()),
-            "quotes": [spans.setdefault(span, len(spans)) for span in cited_spans],
-        }
-        relations.append(_nonempty({name: row[name] for name in _RELATION} | links))
+        quotes = [spans.setdefault(span, len(spans)) for span in cited_spans]
+        ends = {"head": position[row["head"]], "tail": position[row["tail"]]}
+        against = view.graph.contradictions.get(edge, ())
+        relations.append(_record(row, _RELATION, **ends, contradicts=against, quotes=quotes))
     texts = [passage(row) for row in cited]
-    sources = [_nonempty({"id": p.id, "title": p.title, "source": p.source}) for p in texts]
-    quotes = [[at, texts[at].content[start:end]] for at, start, end in spans]
+    sources = [_record({}, (), id=p.id, title=p.title, source=p.source) for p in texts]
+    quoted = [[at, texts[at].content[start:end]] for at, start, end in spans]
     return {
         "entities": entities,
         "relations": relations,
         "communities": [about.get(at, {}) for at in range(len(coarse))],
         "passages": sources,
-        "quotes": quotes,
+        "quotes": quoted,
     }
 
 
@@ -103,6 +98,7 @@ _ENTITY = ("name", "type", "aliases", "attributes", "value")
 _RELATION = ("relation", "time", "confidence")
 
 
-def _nonempty(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Omit empty values; 0 is not empty."""
+def _record(row: Mapping[str, Any], names: Sequence[str], **more: Any) -> dict[str, Any]:
+    """Return these columns of a row, and more values, without empty ones; 0 is not empty."""
+    values = {name: row[name] for name in names} | more
     return {name: value for name, value in values.items() if value or type(value) in (int, float)}

@@ -130,9 +130,8 @@ def _prediction(result: Result) -> dict[str, Any]:
     graph = _graph(drafts[-1], passages) if drafts else {"entities": [], "relations": []}
     steps, known = [], set[Any]()
     for number, (step, draft) in enumerate(zip(result.trace, drafts, strict=True), 1):
-        new = list[Passage]()
-        for title in step.titles:
-            new += [passage for passage in unread if passage.title == title][:1]
+        titled = {passage.title: passage for passage in reversed(unread)}  # the first of a title
+        new = [titled[title] for title in step.titles if title in titled]
         unread = [passage for passage in unread if passage not in new]
         old = known | _renamed(draft, known)
         names = [node.name for node in draft.nodes if node.name not in old]
