@@ -137,7 +137,7 @@ def test_the_page_says_what_it_answers_from_and_asks_an_example_on_one_click(
         expect(page.get_by_label("API key")).to_be_hidden()
         expect(page.get_by_role("heading", level=1)).to_have_text("Ask your documents")
         expect(page.locator("header p")).to_have_text(
-            "122 passages · embedded extractive LM: a floor, not an LLM"
+            "122 passages · embedded extractive LM, not an LLM"
         )
         examples = page.get_by_role("group", name="Examples").get_by_role("button")
         expect(examples).to_have_count(3)

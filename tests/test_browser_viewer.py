@@ -237,7 +237,7 @@ def test_a_run_shows_what_was_dropped_and_why(
     expect(card(page, 1)).to_contain_text("21 dropped")
     expect(card(page, 1).locator("s", has_text="Atlantis")).to_have_count(20)
     expect(card(page, 1)).to_contain_text("entity: not found in [1]")
-    expect(card(page, 1)).to_contain_text("1 of which the run keeps the number alone")
+    expect(card(page, 1)).to_contain_text("1 of which the run stores only the number")
 
 
 def test_markup_of_others_stays_text(

@@ -1,6 +1,6 @@
-/* The page of the service: asks a question, and hands its events to the viewer as they arrive.
+/* The page of the service: asks a question, and passes its events to the viewer as they arrive.
  *
- * The address says what is shown: nothing a new question, #/runs/ID an earlier answer.
+ * The fragment of the address is empty for a new question, or #/runs/ID for an earlier answer.
  */
 'use strict';
 {
@@ -12,7 +12,7 @@
   const title = h('a', {href: '#'}, 'ga_dspy');
   const examples = h('div', {class: 'examples', role: 'group', 'aria-label': 'Examples'});
   const hint = h('div', {class: 'hint'}, h('p', {},
-    'A question may need several documents: each search, what it added to the graph, and the evidence of the answer appear here as they come.'), examples);
+    'A question may need several documents. Each search, what it adds to the graph, and the evidence of the answer appear here as they arrive.'), examples);
   const shown = h('div', {}, hint);
   const past = h('details', {class: 'history'});
   const files = h('input', {type: 'file', multiple: true, 'aria-label': 'Add documents', onchange: () => upload(files.files)});
@@ -33,7 +33,7 @@
   let view = null;
   question.focus();
 
-  /* --- Requests: an error of the server becomes sentences. */
+  /* --- Requests, and the error messages of the server as sentences. */
 
   function sentences({detail, found, expected, remedy}) {
     const parts = found ? [found, expected && `expected: ${expected}`, remedy] : [detail];
@@ -52,7 +52,7 @@
     throw Object.assign(new Error(sentences(problem)), {name: problem.name});
   }
 
-  /* Does something; an error is shown until the next attempt. */
+  /* Runs an action; its error is shown until the next attempt. */
   async function attempt(act) {
     const own = attempts += 1;
     trouble.textContent = '';
@@ -61,7 +61,7 @@
     });
   }
 
-  /* --- What can be asked. */
+  /* --- The corpus, the LMs and the examples. */
 
   async function about() {
     const found = await (await call('/about')).json();
@@ -78,7 +78,7 @@
     }}, text)));
   }
 
-  /* --- Documents, for a key that may write. */
+  /* --- Documents, for keys that may write. */
 
   function hover(event) {
     event.preventDefault();
@@ -91,7 +91,7 @@
     return change(`adding ${count(chosen.length, 'file')}`, '/documents', {method: 'POST', body});
   }
 
-  /* Changes the index, then says what changed. */
+  /* Changes the index, and shows what has changed. */
   function change(doing, path, options) {
     return attempt(async () => {
       outcome.textContent = doing;
@@ -119,7 +119,7 @@
       h('thead', {}, h('tr', {}, ['Document', 'Passages'].map((name) => h('th', {scope: 'col'}, name)), h('td', {}))), h('tbody', {}, rows)), more || '');
   }
 
-  /* A button that deletes on the second click. */
+  /* Returns a button that deletes a document on the second click. */
   function deleter({id, title: name}) {
     const made = button({class: 'chip', 'aria-label': `Delete ${name || id}`, onclick: () => {
       if (made.dataset.sure) return change('deleting', `/documents/${encodeURIComponent(id)}`, {method: 'DELETE'});
@@ -134,9 +134,9 @@
     return made;
   }
 
-  /* --- A question. */
+  /* --- Asking a question. */
 
-  /* The events of a stream: each is the JSON of its data. */
+  /* Yields the data of each event of a stream, parsed from JSON. */
   async function* events(body) {
     const reader = body.pipeThrough(new TextDecoderStream()).getReader();
     let text = '';
@@ -166,7 +166,7 @@
     }
   }
 
-  /* --- Answers: the address of one, what can be done with it, and those of this browser. */
+  /* --- Answers: their addresses and actions, and the history of this browser. */
 
   const addressOf = (id) => `#/runs/${id}`;
   const addressed = () => location.hash.match(/^#\/runs\/(\w+)$/)?.[1];
@@ -194,7 +194,7 @@
   async function open(id) {
     asking?.abort();
     const known = earlier().find((each) => each.id === id);
-    if (known) question.value = known.question; // to ask it again, should the server have forgotten it
+    if (known) question.value = known.question; // to ask it again if the server no longer has the answer
     const record = await (await call(`/runs/${id}`)).json();
     if (addressed() !== id) return;
     draw().show(record, record.question);
@@ -204,7 +204,7 @@
   function earlier() {
     try {
       return JSON.parse(localStorage.getItem(STORED)).filter((each) => /^\w+$/.test(each.id));
-    } catch { // nothing, something else, or a browser that keeps nothing
+    } catch { // no history, invalid content, or a browser without storage
       return [];
     }
   }
@@ -213,7 +213,7 @@
     const kept = every.slice(0, 20);
     try {
       localStorage.setItem(STORED, JSON.stringify(kept));
-    } catch { /* a browser that keeps nothing */ }
+    } catch { /* a browser without storage */ }
     list(kept);
   }
 

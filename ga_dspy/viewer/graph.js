@@ -1,16 +1,16 @@
-/* A corpus graph, as ga_dspy.viewer.graph_data gives it: search, neighbourhoods, communities, filters and paths.
+/* A corpus graph from ga_dspy.viewer.graph_data: search, neighbourhoods, communities, filters and paths.
  *
- * The address says what is shown: nothing the most central entities, #A an entity, #A/B the shortest paths between
- * two, #/3 a community. Entities are ordered by centrality, so of many the first are shown.
+ * The fragment of the address is empty for the most central entities, #A for an entity, #A/B for the shortest paths
+ * between two, #/3 for a community. Entities are ordered by centrality; if there are too many, the first are shown.
  */
 'use strict';
 {
   const {h, button, muted, part, count, fold, unmarked, Drawing} = GaView;
   const MOST = 150; // entities drawn
-  const CENTRAL = 3; // entities around which the first drawing is
+  const CENTRAL = 3; // entities in the centre of the first drawing
   const FIRST = 40; // entities of the first drawing
-  const LISTED = 25; // items of a list before "show all"
-  const WORDED = 40; // relations of a chosen entity that show their words
+  const LISTED = 25; // items of a list above the button "show all"
+  const WORDED = 40; // relations; a selected entity with more shows no labels
   const COLOURS = 8;
   const plain = (text) => fold(text.normalize('NFKD').replace(/\p{M}/gu, ''));
   const number = (n) => n.toLocaleString('en');
@@ -38,7 +38,7 @@
     let shown = [];
     let focus = []; // the entities that the address names
 
-    /* --- Filters: each is part of a text; of times also years from–to. */
+    /* --- Filters by a part of the text; a time may also be a range of years. */
 
     const filters = [['type', entities.map((entity) => entity.type)], ['relation', edges.map((edge) => edge.relation)],
       ['source', passages.flatMap((passage) => passage.source || passage.title)], ['time', edges.map((edge) => edge.time)]]
@@ -64,10 +64,10 @@
 
     const far = (edge, entity) => edge.one === entity ? edge.other : edge.one;
     const fitting = (entity) => entity.edges.filter((edge) => edge.fits && far(edge, entity).fits);
-    /* Unrelated entities share dates and numbers, so nothing is reached through one. */
+    /* Unrelated entities share dates and numbers, so no path leads through one. */
     const beside = (entity) => entity.value && !focus.includes(entity) ? [] : fitting(entity).map((edge) => far(edge, entity));
 
-    /* The entities within some hops: nearer ones first, and the central ones first among these. */
+    /* Returns the entities within some hops, nearest first, then most central first. */
     function around(starts, most) {
       const found = new Set(starts);
       let ring = starts;
@@ -78,7 +78,7 @@
       return [...found];
     }
 
-    /* The relations of all shortest paths, by step; none if nothing connects the two. */
+    /* Returns the relations of all shortest paths by step; none if the two are not connected. */
     function steps(from, to) {
       const distance = new Map([[to, 0]]);
       for (let ring = [to]; ring.length && !distance.has(from);) {
@@ -125,7 +125,7 @@
     const describe = ({type, aliases = []}) => [type, aliases.length && `also ${aliases.slice(0, 4).join(', ')}`].filter(Boolean).map((text) => ` · ${text}`).join('');
     const name = (entity, ...more) => h('a', {class: 'name', dir: 'auto', href: link(entity.name)}, entity.name, more);
 
-    /* What the address names, drawn and described. */
+    /* Draws and describes what the address names. */
     function show(fits = true) {
       const places = location.hash.slice(1).split('/');
       focus = places.map((place) => byPlace.get(place)).filter(Boolean);
@@ -152,7 +152,7 @@
         text = isNarrowed ? 'that meet the filters' : starts.length < linked.length ? `around the ${CENTRAL} most central entities` : 'with relations';
       }
       shown = every.slice(0, group || from || isNarrowed ? MOST : FIRST);
-      const own = from && !to ? 1 : 0; // an entity is none of its neighbours
+      const own = from && !to ? 1 : 0; // an entity is not its own neighbour
       const all = `${count(every.length - own, own ? 'neighbour' : 'node')} ${text}`;
       status.textContent = shown.length < every.length ? `showing ${shown.length - own} of ${all}; filter to see others` : all;
       const nodes = new Map(shown.map((entity) => [entity.name, {name: entity.name, plain: entity.value}]));
@@ -168,7 +168,7 @@
         part('Communities', few(members.map((_, at) => at).filter((at) => members[at].length), (at) => h('div', {}, h('a', {href: link('', at)}, titleOf(at)), muted(` · ${number(members[at].length)}`)))));
     }
 
-    /* The largest communities of the drawing have a colour each, and keep it while they are there. */
+    /* Gives each of the largest communities in the drawing a colour, which it keeps while it is drawn. */
     function colour() {
       const sizes = new Map();
       for (const {community: at} of shown) if (at != null) sizes.set(at, (sizes.get(at) || 0) + 1);
@@ -179,7 +179,7 @@
         sizes.size > largest.length ? h('span', {}, h('i'), 'other communities') : '');
     }
 
-    /* Entities in the colours of their communities; some entities and relations stand out. */
+    /* Colours entities by community, and highlights the chosen entities and relations. */
     function mark(chosen, classOf) {
       const {cy} = drawing;
       cy.batch(() => {
@@ -191,7 +191,7 @@
       });
     }
 
-    /* What was clicked is marked and described; the background brings back what the address names. */
+    /* Highlights and describes what was clicked; a click on the background restores what the address names. */
     function pick(kind, id) {
       const edge = kind === 'triple' && edgeOf(id);
       const entity = kind === 'entity' && byPlace.get(encodeURIComponent(id));
@@ -222,7 +222,7 @@
         part(count(stated.length, 'passage'), few(stated, (at) => h('p', {dir: 'auto'}, source(at)))));
     }
 
-    /* A relation with its quotes. */
+    /* Returns a relation with its quotes. */
     function fact(edge) {
       const more = [edge.time && `time: ${edge.time}`, edge.confidence != null && `confidence: ${edge.confidence}`].filter(Boolean).join(' · ');
       return h('div', {class: 'fact'}, h('p', {dir: 'auto'}, name(edge.one), h('span', {class: 'relation'}, edge.relation), name(edge.other)), more && h('p', {class: 'muted'}, more),
@@ -230,12 +230,12 @@
         (edge.contradicts || []).map((at) => h('p', {class: 'trouble'}, `contradicts: ${edges[at].head} ${edges[at].relation} ${edges[at].tail}`)));
     }
 
-    /* The first of many items, and a button for the rest. */
+    /* Returns the first of many items, and a button that shows the rest. */
     function few(items, make) {
       const rest = button({class: 'chip', onclick: () => {
         const more = items.slice(LISTED).map(make);
         rest.replaceWith(...more);
-        more[0].querySelector('a')?.focus(); // so that the keyboard stays where it is
+        more[0].querySelector('a')?.focus(); // keeps the keyboard focus in the list
       }}, `show all ${number(items.length)}`);
       return [items.slice(0, LISTED).map(make), items.length > LISTED && rest];
     }
@@ -268,7 +268,7 @@
   const root = document.getElementById('ga');
   const data = JSON.parse(document.getElementById('ga-data').textContent);
 
-  /* A page without a graph is that of the service, which it asks for the graph of the caller. */
+  /* Loads the caller's graph from the service; a page written to a file contains its graph. */
   async function load(key) {
     root.replaceChildren(h('p', {class: 'status', role: 'status'}, 'loading the graph'));
     const reply = await fetch('/graph.json', {headers: key ? {'X-API-Key': key} : {}});

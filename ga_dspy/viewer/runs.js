@@ -1,4 +1,4 @@
-/* The questions of a run, or of two side by side: a list with filters, and each question by itself. */
+/* The questions of a run, or of two runs side by side: a list with filters, and a page per question. */
 'use strict';
 {
   const {h, badge, muted, count, LMS} = GaView;
@@ -7,9 +7,9 @@
   const two = runs.length > 1;
   const flip = ([one, other]) => two && one.right !== other.right && (other.right ? 'gained' : 'lost');
   const filters = [['all', '', () => true],
-    ...(two ? [['flipped to right', `right with ${runs[1].name} alone`, (row) => flip(row.results) === 'gained'],
-      ['flipped to wrong', `right with ${runs[0].name} alone`, (row) => flip(row.results) === 'lost']] : []),
-    ['right', 'an accepted answer stands in the answer', (row) => row.results.every((result) => result.right)],
+    ...(two ? [['flipped to right', `only ${runs[1].name} is right`, (row) => flip(row.results) === 'gained'],
+      ['flipped to wrong', `only ${runs[0].name} is right`, (row) => flip(row.results) === 'lost']] : []),
+    ['right', 'the answer contains an accepted answer', (row) => row.results.every((result) => result.right)],
     ...Object.entries(kinds).map(([kind, about]) => [kind, about, (row) => row.results.some((result) => result.kind === kind)])];
   let chosen = filters[0];
   let views = [];
@@ -42,7 +42,7 @@
       h('div', {}, h('span', {class: 'query', dir: 'auto'}, row.question), accepted(row)),
       row.results.map((result, i) => h('div', {class: 'verdict', 'data-run': two && runs[i].name, title: kinds[result.kind]}, kind(result),
         h('span', {dir: 'auto'}, result.prediction.answer || '(no answer)'), !result.right && muted(`F1 ${(100 * result.f1).toFixed(0)}`))))));
-    if (!body.children.length) body.append(muted('No question is like that.'));
+    if (!body.children.length) body.append(muted('No question matches.'));
   }
 
   function overview() {
@@ -82,7 +82,7 @@
     latest = location.hash;
   }
   addEventListener('hashchange', route);
-  /* Keys that no view took: of the list, or for all views at once. */
+  /* Handles keys that no view has handled: in the list, or for all views at once. */
   addEventListener('keydown', (event) => {
     const links = [...body.children];
     const step = {ArrowDown: 1, ArrowUp: -1}[event.key];

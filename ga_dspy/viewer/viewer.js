@@ -1,26 +1,26 @@
-/* How a graph found an answer: drawn from a finished prediction, or from events as they arrive.
+/* The view of a question: its steps, graph and answer, from a finished prediction or from events as they arrive.
  *
  *   const view = GaView.mount(element)   draws into an empty element
- *   view.start(question)                 a new question: everything before is forgotten
- *   view.event({kind, data})             an event of ga_dspy.programs.watching, as JSON
- *   view.show(prediction, question)      a finished prediction, as Prediction.to_dict() gives it
- *   view.go(n)                           to step n; the answer is one behind the last step
- *   view.select(kind, id)                a "triple" (t0, t1, …), a "passage" or an "entity"; null: nothing
- *   view.press(event)                    a key that was pressed elsewhere on the page
- *   view.remove()                        empties the element again
+ *   view.start(question)                 starts a new question, and removes the previous one
+ *   view.event({kind, data})             shows an event of ga_dspy.programs.watching, as JSON
+ *   view.show(prediction, question)      shows a finished prediction, from Prediction.to_dict()
+ *   view.go(n)                           goes to step n; the answer comes after the last step
+ *   view.select(kind, id)                selects a "triple" (t0, t1, …), a "passage" or an "entity"; null: nothing
+ *   view.press(event)                    handles a key that was pressed elsewhere on the page
+ *   view.remove()                        empties the element
  *
- * It needs viewer.css and cytoscape. What a corpus, an LM or a person wrote enters as text alone.
+ * It needs viewer.css and Cytoscape. Content from a corpus, an LM or a user is only ever inserted as text.
  */
 'use strict';
 
 const GaView = (() => {
   const SUPPORT = {chained: 'a chain of stated links', quoted: 'quoted in a passage'};
-  const LMS = {'ga-dspy/extractive': 'embedded extractive LM: a floor, not an LLM'};
+  const LMS = {'ga-dspy/extractive': 'embedded extractive LM, not an LLM'};
   const lmName = (lm) => LMS[lm] || lm.replace(/^.*\//, '');
-  const WIDEST = 160; // of a name or the words on an edge
-  const MOST_WORDED = 80; // edges; of more, only those in focus show their words
+  const WIDEST = 160; // pixels of a name or an edge label
+  const MOST_WORDED = 80; // edges; if there are more, only those in focus have labels
 
-  /* An element with attributes, listeners (onclick) and children; strings become text. */
+  /* Returns an element with attributes, listeners (onclick) and children; strings become text. */
   function h(tag, attributes = {}, ...children) {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) {
@@ -38,8 +38,8 @@ const GaView = (() => {
   const fold = (text) => text.toLowerCase().replace(/\s+/g, ' ').trim();
   const literal = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
 
-  /* Texts are shown without Markdown's emphasis, code, headings and table borders. What is hidden becomes \0, so that
-   * spans, which count characters, still fit. */
+  /* Hides Markdown's emphasis, code marks, headings and table borders in texts. Hidden characters become \0, so that
+   * spans, which count characters, stay valid. */
   const hidden = (text) => '\0'.repeat(text.length);
   const inner = (mark) => (all, text) => hidden(mark) + text + hidden(mark);
   const isTable = (text) => /^ *\|.*\|/m.test(text);
@@ -56,7 +56,7 @@ const GaView = (() => {
 
   function addPassage(story, passage, label) {
     const content = passage.title ? `${passage.title}\n${passage.text}` : passage.text;
-    // Spans count characters as Python does, to which one outside the first 65,536 is one, not two.
+    // Spans count code points, as Python does; in JavaScript, those above 65,535 have two units.
     const letters = /[\ud800-\udfff]/.test(content) ? Array.from(content) : null;
     const clean = masked(content);
     const cleanLetters = letters && Array.from(clean);
@@ -66,7 +66,7 @@ const GaView = (() => {
       cut: (from, to) => unmasked(letters ? cleanLetters.slice(from, to).join('') : clean.slice(from, to))});
   }
 
-  /* Nodes and edges under the names of the latest graph, each with the step that brought it. */
+  /* Returns nodes and edges with the names of the latest graph, each with the step that added it. */
   function graphOf({steps, answer}) {
     const gained = (kind) => steps.flatMap((step) => step[kind] || []);
     const graph = answer?.graph || {entities: gained('entities'), relations: gained('relations')};
@@ -103,7 +103,7 @@ const GaView = (() => {
     return {nodes, edges};
   }
 
-  /* Where a quote stands in a passage, in the passage's own counting; white space may differ. */
+  /* Returns the spans of a quote in a passage; white space may differ. */
   function spansOf(passage, quote) {
     return quote.split(' … ').filter((piece) => piece.trim()).flatMap((piece) => {
       const found = passage.content.match(new RegExp(piece.trim().split(/\s+/).map(literal).join('\\s+')));
@@ -112,7 +112,7 @@ const GaView = (() => {
     });
   }
 
-  /* The drawing of a graph, with what enlarges it: places names and edges so that none covers another.
+  /* The drawing of a graph with its zoom buttons; nodes and edge labels are placed so that none covers another.
    * `pick(kind, id)` is called for what is clicked: an "entity", a "triple", or null for the background. */
   class Drawing {
     constructor(pick, about, ...tools) {
@@ -124,13 +124,13 @@ const GaView = (() => {
       this.map = h('div', {class: 'map'}, h('div', {class: 'tools'}, tools,
         h('div', {}, zoom('Smaller', '−', () => this.zoom(0.8)), zoom('Larger', '+', () => this.zoom(1.25)),
           zoom('Whole graph', '⤢', () => this.fit()))), this.canvas, this.legend);
-      // The wheel scrolls the page; with Ctrl it zooms.
+      // The wheel scrolls the page; with Ctrl, it zooms.
       this.canvas.addEventListener('wheel', (event) => event.ctrlKey || event.stopPropagation(), {capture: true});
       matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.cy?.style(this.style()),
         {signal: this.watch.signal});
     }
 
-    /* Nodes by name, and edges with the names of their ends; what is drawn already keeps its place. */
+    /* Draws nodes by name, and edges with the names of their ends; nodes that are already drawn keep their places. */
     draw({nodes, edges}) {
       this.edges = edges;
       this.cy ??= this.make();
@@ -165,7 +165,7 @@ const GaView = (() => {
       return cy;
     }
 
-    /* Springs, turned and stretched to the shape of the drawing; what has no triple stands below. */
+    /* Lays out the graph with springs, in the shape of the canvas; nodes without edges go below. */
     arrange() {
       const {cy} = this;
       const many = cy.nodes().length > 60;
@@ -190,7 +190,7 @@ const GaView = (() => {
       lone.positions((node, i) => ({x: x1 + 85 + 170 * (i % columns), y: y2 + 50 + 50 * Math.floor(i / columns)}));
     }
 
-    /* Pushes names, and words on edges, apart until none covers another. */
+    /* Pushes nodes and edge labels apart until none covers another. */
     separate(drawn, places) {
       const worded = drawn.edges().filter((edge) => edge.style('label'));
       const boxes = drawn.nodes().map((node) => [[node.id(), node.id()], node.outerWidth() + 12, node.outerHeight() + 12])
@@ -304,7 +304,7 @@ const GaView = (() => {
       return this.draw();
     }
 
-    /* The place of the answer, or of the last step while there is none. */
+    /* Returns the position of the answer, or of the last step while there is no answer. */
     last() {
       return this.story.steps.length + (this.story.answer ? 1 : 0);
     }
@@ -332,7 +332,7 @@ const GaView = (() => {
       this.root.replaceChildren();
     }
 
-    /* --- Everything, anew: what is known has changed. */
+    /* --- Drawing everything again, after the data has changed. */
 
     draw() {
       const {question, answer, status, steps, passages} = this.story;
@@ -382,14 +382,14 @@ const GaView = (() => {
       const badges = [edges.length > 0 && badge('new', `+${count(edges.length, 'triple')}`),
         missing > 0 && badge('warn', `${missing} dropped`), step.failure && badge('warn', 'failed'), judgement()];
       return this.card(step.number, step.query, badges, [
-        step.reformulated && part('Searched instead, for that brought nothing new', h('p', {dir: 'auto'}, step.reformulated)),
+        step.reformulated && part('Searched instead, because that found nothing new', h('p', {dir: 'auto'}, step.reformulated)),
         part(fresh.length ? `Read (${fresh.length} new)` : 'Read (nothing new)',
           fresh.map((passage) => this.passage(passage, (step.unread || []).includes(passage.id))),
           again.length > 0 && h('p', {}, muted('Found again: '), again.map((passage) => this.chip(passage)))),
         part('Added to the graph', edges.map((edge) => this.triple(edge)), lone.map((node) => this.entity(node.name)),
           (step.attributes || []).map(([name, text]) => line(name, text))),
         part('Dropped', dropped.map((drop) => h('p', {dir: 'auto'}, h('s', {}, drop.item), muted(` ${drop.kind}: ${drop.reason}`))),
-          missing > dropped.length && h('p', {}, muted(`${missing - dropped.length} of which the run keeps the number alone`))),
+          missing > dropped.length && h('p', {}, muted(`${missing - dropped.length} of which the run stores only the number`))),
         part('Judgement', judgement(), step.reasoning && h('p', {dir: 'auto'}, step.reasoning), line('Candidate', step.candidate),
           line('Next', step.next_query), line('Rule', step.rule), step.failure && h('p', {class: 'trouble'}, step.failure))]);
     }
@@ -403,10 +403,10 @@ const GaView = (() => {
       });
       const claims = (answer.citations || []).map(({holds, claim}) => h('li', {},
         badge(holds ? 'good' : 'warn', holds ? 'held' : 'not held'), ' ', claim));
-      return part(links.length ? 'Rests on' : 'Rests on nothing that was read', h('ol', {}, links), h('ul', {}, claims));
+      return part(links.length ? 'Evidence' : 'No evidence in what was read', h('ol', {}, links), h('ul', {}, claims));
     }
 
-    /* --- What can be chosen. */
+    /* --- Elements that can be selected. */
 
     triple(edge) {
       return button({class: edge.links ? 'triple on-chain' : 'triple', 'data-triple': edge.id, dir: 'auto',
@@ -424,11 +424,11 @@ const GaView = (() => {
     passage(passage, unread = false) {
       return h('div', {class: 'passage'}, button({class: 'title', onclick: () => this.select('passage', passage.id)},
         h('span', {class: 'tag'}, passage.label), passage.title ? this.marked(passage, 0, passage.start) : passage.id),
-      unread && muted(' no room in the prompt'),
+      unread && muted(' did not fit the prompt'),
       h('p', {class: isTable(passage.text) ? 'text table' : 'text', dir: 'auto'}, this.marked(passage, passage.start, passage.length)));
     }
 
-    /* A part of a passage with what the graph quotes of it: names, sentences, those of the answer. */
+    /* Returns a part of a passage with marks on names, on sentences of triples, and on evidence of the answer. */
     marked(passage, from, to) {
       const spans = [];
       const add = (kind, id, evidence = []) => spans.push(...evidence
@@ -448,7 +448,7 @@ const GaView = (() => {
       });
     }
 
-    /* --- Another step or another choice: nothing is made anew, so that the keyboard stays where it is. */
+    /* --- Changing the step or the selection: elements are kept, so that the keyboard focus stays. */
 
     turn() {
       [...this.list.children].forEach((card, i) => {
@@ -482,7 +482,7 @@ const GaView = (() => {
       this.light();
     }
 
-    /* What is known of a choice, beside the graph. */
+    /* Returns the description of a selection, shown beside the graph. */
     describe(kind, id) {
       const triples = (wanted) => this.graph.edges.filter(wanted).map((edge) => this.triple(edge));
       const big = (...text) => h('p', {class: 'big', dir: 'auto'}, ...text);
@@ -514,7 +514,7 @@ const GaView = (() => {
         h('p', {class: 'muted'}, more.filter(Boolean).join(' · '))];
     }
 
-    /* Which parts are there at this step, which are new, lit or chosen. */
+    /* Marks which parts of the graph exist at this step, and which are new, on the chain or selected. */
     light() {
       const {cy} = this.drawing;
       if (!cy || !this.graph.nodes.size) return;
@@ -539,7 +539,7 @@ const GaView = (() => {
   return {mount: (element) => new View(element), h, button, badge, muted, part, count, fold, Drawing, LMS, lmName, unmarked};
 })();
 
-/* A page that holds a prediction shows it. */
+/* Shows the prediction of the page, if it has one. */
 {
   const data = JSON.parse(document.getElementById('ga-data')?.textContent || '{}');
   if (data.prediction) {
