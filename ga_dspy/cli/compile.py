@@ -245,7 +245,7 @@ def from_traces(
     track: Annotated[str, Option(help="MLflow tracking URI of the traces.")],
     out: Annotated[Path, Option(help="Question file to write (.jsonl).")],
     experiment: Annotated[str, Option(help="MLflow experiment of the traces.")] = "ga-dspy",
-    only: Annotated[Literal["right", "wrong", "all"], Option(help="Only this feedback.")] = "all",
+    only: Annotated[Literal["right", "wrong", "all"], Option(help="Feedback to include.")] = "all",
 ) -> None:
     """Make a question set from live traces with feedback, for compile, eval and arena.
 

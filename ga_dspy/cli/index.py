@@ -121,7 +121,7 @@ def sync(
 
 
 def add(files: Files, index: IndexDir, strict: Strict = False, redact: Redaction = None) -> None:
-    """Add files to an index; a file that it already has is replaced.
+    """Add files to an index, replacing passages with the same ids and of the same files.
 
     Examples:
         ga-dspy index add more-docs --index my-index
