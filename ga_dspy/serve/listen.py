@@ -124,7 +124,7 @@ def make_server(
             ip_network(proxy)
         except ValueError:
             found, expected = f"the trusted proxy {proxy!r}", "addresses, such as 172.16.0.0/12"
-            remedy = "pass the address of the proxy itself"
+            remedy = "pass the proxy's own address: a trusted client can choose its address"
             raise InputError(found, expected=expected, remedy=remedy) from None
     protocol = type("Protocol", (BoundedProtocol,), {"limits": limits})
     config = uvicorn.Config(
