@@ -45,14 +45,38 @@ def test_the_settings_recipe_keeps_what_scores_higher_and_the_artifact_has_it(
     assert made.settings()["compare_facts"] and made.k == 5 and not program.compare_facts
 
 
-def test_the_settings_recipe_names_a_setting_that_the_program_lacks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("tries", "said"),
+    [
+        ("max_steps=2", "'max_steps' is unknown"),
+        ("k=0", "k is 0; expected a whole number from 1"),
+        ("compare_facts", "expected name=value"),
+    ],
+)
+def test_a_setting_that_the_program_cannot_have_is_refused_before_any_lm_call(
+    tries: str, said: str, tmp_path: Path
+) -> None:
+    lm = scripted_lm([])
     program = VanillaRAG(lambda query, k: PASSAGES)
-    with pytest.raises(InputError, match="'max_steps' is unknown"):
+    with pytest.raises(InputError, match=said):
         compile(
             program,
-            recipe("settings", tries=("max_steps=2",)),
+            recipe("settings", tries=(tries,)),
             ships(0),
             ships(4),
             out=tmp_path / "made",
-            lm=scripted_lm(lambda prompt: WRONG),
+            lm=lm,
         )
+    assert lm.history == []
+
+
+def test_two_values_of_one_setting_are_both_tried(tmp_path: Path) -> None:
+    outcome = compile(
+        VanillaRAG(lambda query, k: PASSAGES),
+        recipe("settings", tries=("k=7", "k=9")),
+        ships(0),
+        ships(4),
+        out=tmp_path / "made",
+        lm=scripted_lm(lambda prompt: WRONG),
+    )
+    assert [c.description for c in outcome.candidates] == ["as given", "k=7", "k=9"]

@@ -196,6 +196,7 @@ def _check(job: Job) -> None:
     check_addresses(*job.all_lms)
     check_sets(job.sets)
     job.recipe.check(len(job.sets["train"]), job.lms)
+    job.recipe.check_program(job.given)
     need_package("scipy", "search")
     job.given.check_ready()
     recipe = {"name": job.recipe.name, "parameters": asdict(job.recipe)}

@@ -82,6 +82,13 @@ class Recipe:
             found = f"recipe {self.name} was given {train} train questions"
             raise InputError(found, expected=f"at least {self.least()}")
 
+    def check_program(self, program: MultiHopProgram) -> None:
+        """Check that the recipe can compile a program; by default it can compile any.
+
+        Raises:
+            InputError: It cannot.
+        """
+
     def work(self, train: int, validation: int, predictors: int) -> Work:
         """Return about how much the recipe does."""
         raise TypeError(f"{type(self).__name__} must implement work(train, validation, predictors)")
@@ -187,19 +194,30 @@ class Settings(Recipe):
     tries: tuple[str, ...] = ("compare_facts=true",)
     name: ClassVar[str] = "settings"
 
+    def check_program(self, program: MultiHopProgram) -> None:
+        """Check that the program has these settings, and that it accepts the values."""
+        for pair in self.tries:
+            _with_setting(program, pair)
+
     def work(self, train: int, validation: int, predictors: int) -> Work:
         """Return the work: the validation questions once for each setting."""
         return Work(validation * len(self.tries))
 
     def fit(self, job: Job, trials: Trials) -> MultiHopProgram:
-        """Set one after the other on the best program so far, and score it."""
+        """Change the best program so far by one setting at a time, and score it."""
         best = job.given
-        for name, value in typed_settings(read_pairs(self.tries), type(best)).items():
-            changed: MultiHopProgram = best.deepcopy()
-            setattr(changed, name, value)
-            job.score(changed)
+        for pair in self.tries:
+            job.score(_with_setting(best, pair))
             best = trials.best() or best
         return best
+
+
+def _with_setting(program: MultiHopProgram, pair: str) -> MultiHopProgram:
+    """Return a copy of a program with the setting `name=value`."""
+    changed: MultiHopProgram = program.deepcopy()
+    for name, value in typed_settings(read_pairs([pair]), type(program)).items():
+        setattr(changed, name, value)
+    return changed
 
 
 # --- Demos: labelled rows, and traces of questions answered well
