@@ -279,8 +279,13 @@ def decide(outcome: Outcome, champion: Report | None) -> tuple[bool, str]:
     """
     if outcome.held_out != "test":
         return False, "not measured on test questions, which the recipe has not seen"
+    failed_before, failed_after = outcome.failures
+    if failed_after > failed_before:
+        more = f"{failed_after} instead of {failed_before}"
+        return False, f"more questions failed than with its own baseline ({more})"
     if not outcome.better:
-        return False, f"{outcome.verdict}: not better than its own baseline"
+        gain = f"F1 {outcome.after.f1 - outcome.before.f1:+.1f}, p = {outcome.p_value:.3g}"
+        return False, f"not significantly better than its own baseline ({gain})"
     if champion is None:
         return True, "no champion yet; better than its own baseline"
     # In the published form, which is the one that the champion's record has.
