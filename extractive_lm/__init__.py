@@ -1,4 +1,4 @@
-"""An extractive LM for DSPy: it sees the rendered prompt and nothing else, and needs no server."""
+"""An extractive LM for DSPy: it sees only the rendered prompt, and needs no server."""
 
 from __future__ import annotations
 

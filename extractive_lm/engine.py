@@ -1,14 +1,13 @@
-"""The engine behind `extractive_lm`: a prompt in, a completion out, no model and no network.
+"""A DSPy engine that answers by extraction: a prompt in, a completion out, without a network.
 
-Rules and a small ranker copy spans of the passages. The engine knows nothing from memory, so it can
-only answer from what a prompt holds; it is a floor for first runs, tests and continuous
-integration, not a substitute for a language model.
+Rules and a small ranker copy spans from the passages of a prompt. The engine knows nothing beyond
+the prompt. It is a baseline for first runs, tests and CI, not a substitute for a language model.
 
-What it reads of a prompt: the names and types of the fields, and the inputs. Instructions are not
-followed and demonstrations not read, so no compilation improves it.
+It reads the names and types of the fields, and the inputs. It ignores instructions and demos, so
+compiling a program does not improve its answers.
 
-The same prompt gives the same bytes, always: temperature, seeds and rollout numbers change nothing,
-and `max_tokens` never cuts a completion.
+The same prompt always gives the same completion: temperature, seeds and rollout ids have no effect,
+and `max_tokens` never truncates a completion.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ MODEL = "ga-dspy/extractive"
 
 
 def extractive_lm(**settings: Any) -> dspy.LM:
-    """The embedded extractive LM.
+    """Return the embedded extractive LM.
 
     Args:
-        settings: Further arguments of `dspy.LM`. Responses are not cached unless `cache=True`:
-            the engine repeats itself exactly, and is about as fast as a cache on disk.
+        settings: More arguments of `dspy.LM`. Responses are not cached unless `cache=True`: the
+            engine is deterministic, and about as fast as a cache on disk.
     """
     engines = {"engine": ExtractiveEngine(), "async_engine": AsyncExtractiveEngine()}
     return dspy.LM(MODEL, **{"cache": False, "num_retries": 0, **engines, **settings})
@@ -43,17 +42,17 @@ def extractive_lm(**settings: Any) -> dspy.LM:
 
 class _Stateless:
     def dump_state(self) -> dict[str, Any]:
-        """The engine has no state; DSPy asks for it when a program is saved with its LM."""
+        """Return an empty state; DSPy asks for one when it saves a program with its LM."""
         return {}
 
     @classmethod
     def load_state(cls, state: dict[str, Any]) -> Self:
-        """Make the engine that `dump_state` described."""
+        """Return a new engine: the state is empty."""
         return cls()
 
 
 class ExtractiveEngine(_Stateless):
-    """Answers requests by extraction; stateless, so threads may share one.
+    """A DSPy engine that answers by extraction; it has no state, so threads can share it.
 
     >>> lm = dspy.LM("ga-dspy/extractive", engine=ExtractiveEngine(), cache=False)
     """
@@ -62,7 +61,7 @@ class ExtractiveEngine(_Stateless):
     supported_params = ("response_format", "temperature", "max_tokens")
 
     def complete(self, request: lm15.Request) -> lm15.Response:
-        """Answer a request; tokens are estimated, one for every four characters.
+        """Answer a request; token counts are estimates, one token per four characters.
 
         Raises:
             ExtractiveError: A package of the extra `offline` is not installed.
@@ -75,13 +74,13 @@ class ExtractiveEngine(_Stateless):
                 f"{error.name} is not installed; run: pip install -e '.[offline]' (in a clone)"
             ) from error
         turns = [str(request.system or ""), *(turn.text or "" for turn in request.messages)]
-        sent, received = (math.ceil(len(part) / 4) for part in ("".join(turns), text))
+        sent, received = math.ceil(len("".join(turns)) / 4), math.ceil(len(text) / 4)
         usage = {"input_tokens": sent, "output_tokens": received, "total_tokens": sent + received}
         message = lm15.Message.assistant([lm15.TextPart(text)])
         return lm15.Response(None, request.model, message, "stop", lm15.Usage(**usage))
 
     def stream(self, request: lm15.Request) -> Iterator[Any]:
-        """Answer a request a word at a time: listeners look for field names in the events."""
+        """Yield the answer word by word: DSPy's listeners look for field names in the events."""
         response = self.complete(request)
         yield lm15.StreamStartEvent(model=response.model)
         for piece in re.findall(r"\s*\S+|\s+", response.text or ""):
@@ -89,11 +88,11 @@ class ExtractiveEngine(_Stateless):
         yield lm15.StreamEndEvent(finish_reason=response.finish_reason, usage=response.usage)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: the engine holds no resources."""
 
 
 class AsyncExtractiveEngine(_Stateless):
-    """`ExtractiveEngine` for `acall`, in a thread: a long prompt takes a moment."""
+    """The engine for `acall`; it runs in a thread, because a long prompt takes a moment."""
 
     async def complete(self, request: lm15.Request) -> lm15.Response:
         """Answer a request."""
@@ -105,11 +104,11 @@ class AsyncExtractiveEngine(_Stateless):
             yield event
 
     async def aclose(self) -> None:
-        """Nothing to close."""
+        """Do nothing: the engine holds no resources."""
 
 
 def write_completion(values: Mapping[str, Any], style: Style) -> str:
-    """Write fields in the form of an adapter; a plain prompt gets the first value alone.
+    """Write fields in the format of an adapter, or values alone in reply to a plain prompt.
 
     >>> print(write_completion({"answer": "Montana"}, "chat"))
     [[ ## answer ## ]]
@@ -123,4 +122,6 @@ def write_completion(values: Mapping[str, Any], style: Style) -> str:
     for name, value in values.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         parts.append(text if style == "plain" else f"[[ ## {name} ## ]]\n{text}")
-    return "\n\n".join(parts if style == "plain" else [*parts, "[[ ## completed ## ]]"])
+    if style == "chat":
+        parts.append("[[ ## completed ## ]]")
+    return "\n\n".join(parts)

@@ -1,7 +1,7 @@
-"""English by its form: words, sentences, names, dates, numbers, and what a question asks for.
+"""Rule-based parsing of English: words, sentences, names, dates, numbers and questions.
 
-Nothing here depends on a dataset: the lists in words.json hold only words of the language. `parse`
-is cached because the steps of one question read the same passages again and again.
+Nothing here depends on a dataset: the lists in words.json hold general vocabulary only. `parse` is
+cached because every step of a question reads the same passages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 
 class ExtractiveError(Exception):
-    """The engine lacks a package or its weights; the message says what to do."""
+    """A package that the engine needs is missing; the message says how to install it."""
 
 
 # --- Word lists
@@ -26,7 +26,7 @@ _LISTS: dict[str, Any] = json.loads(Path(__file__).with_name("words.json").read_
 
 
 def words(name: str) -> frozenset[str]:
-    """Return a list of words.json: words, or phrases if it has commas."""
+    """Return a list of words.json; a list with commas holds phrases, any other single words."""
     text = " ".join(_LISTS[name])
     return frozenset(text.split(", ") if "," in text else text.split())
 
@@ -41,7 +41,7 @@ _AUXILIARIES = words("auxiliaries")
 _MONTHS = words("months")
 _OPENERS = words("wh_words") | _AUXILIARIES
 
-# A noun of two types has the first.
+# A noun that is listed under several types gets the first.
 _TYPE_OF_NOUN = {
     noun: kind
     for kind in reversed(_LISTS["nouns"])
@@ -51,7 +51,7 @@ _TYPE_OF_NOUN = {
 
 @lru_cache(maxsize=32768)
 def noun_type(noun: str) -> str:
-    """Return what a common noun names: "person", "place", "group", "work", ... or "".
+    """Return the type of a common noun: "person", "place", "group", "work", ... or "".
 
     >>> noun_type("actresses"), noun_type("cities"), noun_type("glacier")
     ('person', 'place', '')
@@ -64,7 +64,7 @@ def noun_type(noun: str) -> str:
 
 @lru_cache(maxsize=32768)
 def related(word: str) -> frozenset[str]:
-    """Return the stems that often state the same relation as a stem, itself among them."""
+    """Return the stems that often express the same relation as this one, including itself."""
     groups = [set(map(stem, line.split())) for line in _LISTS["related"]]
     return frozenset({word}.union(*(group for group in groups if word in group)))
 
@@ -89,10 +89,11 @@ class Span(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """A text cut into words and single marks; the tuples run in parallel, one entry per word.
+    """A tokenized text; a word is also a number or a single punctuation mark.
 
-    `starts` holds each word's first character, `sentence` the number of its sentence, and `stems`
-    is "" for stopwords and marks. `bounds` holds each sentence's words `[start, end)`.
+    All tuples but `bounds` have one entry per word. `starts` holds the offset of its first
+    character, `sentence` the number of its sentence, and `stems` is "" for stopwords and
+    punctuation. `bounds` holds the words `[start, end)` of each sentence.
     """
 
     text: str
@@ -104,23 +105,25 @@ class Parsed(NamedTuple):
     bounds: tuple[tuple[int, int], ...]
 
     def slice(self, start: int, end: int) -> str:
-        """Return the exact characters from word `start` up to, without, word `end`."""
+        """Return the exact text of the words `[start, end)`."""
         return self.text[self.starts[start] : self.starts[end - 1] + len(self.words[end - 1])]
 
 
 @lru_cache(maxsize=2048)
 def parse(text: str) -> Parsed:
-    """Cut a text into sentences and into words, numbers and single marks.
+    """Split a text into sentences, and into words, numbers and punctuation marks.
 
     >>> parse("J. K. Rowling's 1,000 fans.").words
     ('J.', 'K.', 'Rowling', "'s", '1,000', 'fans', '.')
     """
     found = list(_WORD.finditer(text))
-    words, starts = tuple(m[0] for m in found), tuple(m.start() for m in found)
+    words = tuple(match[0] for match in found)
+    starts = tuple(match.start() for match in found)
     breaks = [0] if words else []
     for i in range(1, len(words)):
         is_spaced = text[starts[i] - 1].isspace() and not words[i][0].islower()
-        breaks += [i] if words[i - 1] in ".!?" and is_spaced else []
+        if words[i - 1] in ".!?" and is_spaced:
+            breaks.append(i)
     bounds = tuple(pairwise([*breaks, len(words)]))
     sentence = tuple(n for n, (start, end) in enumerate(bounds) for _ in range(start, end))
     lower, stems = tuple(map(str.lower, words)), tuple(map(stem, words))
@@ -129,7 +132,7 @@ def parse(text: str) -> Parsed:
 
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
-    """Return the English Snowball stem of a word; "" for a stopword or a mark.
+    """Return the English Snowball stem of a word; "" for a stopword or punctuation.
 
     >>> stem("Directed"), stem("the")
     ('direct', '')
@@ -152,12 +155,12 @@ def sentences(text: str) -> list[str]:
 
 
 def keywords(text: str) -> list[str]:
-    """Return the stems of the content words of a text, in order, each once."""
+    """Return the distinct stems of the content words of a text, in order."""
     return [word for word in dict.fromkeys(parse(text).stems) if word]
 
 
 def normalize(text: str) -> str:
-    """Normalise an answer by the official rule: lower case, no marks, no articles, single spaces.
+    """Normalise an answer as HotpotQA's script does: lower case, no punctuation, no articles.
 
     >>> normalize("The Beatles, Inc.")
     'beatles inc'
@@ -165,8 +168,8 @@ def normalize(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-# --- Spans: quotations, dates and numbers by their characters; names and phrases by the shapes of
-# their words, a letter per word
+# --- Spans: quotations, dates and numbers by regular expressions over the characters, names and
+# phrases by regular expressions over the shapes of words (`_shape`)
 
 _MONTH = "|".join(sorted(map(str.capitalize, _MONTHS)))
 _AMOUNT = (
@@ -182,9 +185,9 @@ _BY_CHARACTERS = {
     "quantity": _AMOUNT + r" [a-z]+",
 }
 _BY_SHAPES = {
-    # Capitals, with "of", "de la", "of the", ... or a short number between them or behind them.
+    # Capitalised words and short numbers, with "of", "de la", "of the", ... between them.
     "name": ["(C(?:C|d|[oc]{1,2}t?C)*)"],
-    # Up to four words: the first in lower case, the last one of content, "of", "and" between.
+    # One to four words: the first in lower case, the last a content word, maybe "of" in between.
     "words": ["(?=(W))", "(?=(W[WCdn]))", "(?=(W[^xc][WCdn]))", "(?=(W[^xc]{2}[WCdn]))"],
 }
 _CONNECTORS = "de da del della di du la le el al van von der den & - – ’ ' y".split()
@@ -194,7 +197,7 @@ _LETTERS |= {"of": "o", "the": "t"}
 
 
 def pattern_spans(parsed: Parsed, *kinds: str) -> list[Span]:
-    """Return the spans of the kinds "quote", "date", "year", "number", "quantity"."""
+    """Return the spans of these kinds: "quote", "date", "year", "number", "quantity"."""
     spans: list[Span] = []
     for kind in kinds:
         for match in re.finditer(_BY_CHARACTERS[kind], parsed.text):
@@ -205,7 +208,7 @@ def pattern_spans(parsed: Parsed, *kinds: str) -> list[Span]:
 
 
 def shape_spans(parsed: Parsed, kind: str) -> list[Span]:
-    """Return the spans of the kind "name", runs of capitalised words, or "words", phrases."""
+    """Return the spans of a kind: "name" (capitalised words) or "words" (phrases)."""
     shapes = "".join(map(_shape, parsed.words))
     found = (match for form in _BY_SHAPES[kind] for match in re.finditer(form, shapes))
     return [Span(*match.span(1), kind) for match in found]
@@ -213,14 +216,21 @@ def shape_spans(parsed: Parsed, kind: str) -> list[Span]:
 
 @lru_cache(maxsize=65536)
 def _shape(word: str) -> str:
-    """Return a letter for a word: C is a capital, W another word of content, ..."""
+    """Return the shape of a word as a letter.
+
+    C: capitalised; W: another content word; d: a number of one or two digits; n: another number, or
+    a month; o, t, i, c: "of", "the", words such as "and", parts of names such as "de"; x: any other
+    stopword, or punctuation.
+    """
     if letter := _LETTERS.get(word.lower()):
         return letter
     if word.isdigit() and len(word) < 3:
         return "d"
     if not word[0].isalnum():
         return "x"
-    return "C" if word[0].isupper() else "W" if word[0].isalpha() else "n"
+    if word[0].isupper():
+        return "C"
+    return "W" if word[0].isalpha() else "n"
 
 
 def bare_title(title: str) -> str:
@@ -233,7 +243,7 @@ def bare_title(title: str) -> str:
 
 
 def definition(parsed: Parsed, start: int = 0) -> tuple[str, ...]:
-    """Return the words of the first "is a …" at or after a word, up to where its noun ends.
+    """Return the noun phrase of the first "is a …" at or after the word `start`.
 
     >>> definition(parse("The Elbe is a big river in Europe."))
     ('big', 'river')
@@ -246,12 +256,12 @@ def definition(parsed: Parsed, start: int = 0) -> tuple[str, ...]:
 
 
 def last_type(phrase: tuple[str, ...]) -> str:
-    """Return the type of the last noun of a phrase that has one."""
+    """Return the type of the last noun in a phrase that has a type."""
     return next(filter(None, map(noun_type, reversed(phrase))), "")
 
 
 def noun_phrase(lower: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words before the first that cannot stand inside a noun phrase."""
+    """Return the leading words that can be part of one noun phrase."""
     ends = STOPWORDS | PREPOSITIONS
     return tuple(takewhile(lambda word: word[0].isalnum() and word not in ends, lower))
 
@@ -265,13 +275,18 @@ _BY_WH |= {"when": "date", "where": "place", "how": "number"}
 
 
 class Question(NamedTuple):
-    """A question taken apart; strings are lower case unless they are names.
+    """A parsed question.
 
-    `norm` is the normalised text between two spaces. `noun` is what is asked for, "city" of "in
-    which city", and `wants` the type of the answer: person, place, group, work, date, year, number,
-    nationality, role, yesno, choice or thing. `choices` are the two options of "A or B". `focus`
-    weighs each keyword by its nearness to the wh-word, 1 for the nearest; `relations` has those
-    outside the names with the words that state the same.
+    Attributes:
+        parsed: Its words.
+        norm: The normalised text, with a space before and after it.
+        noun: The noun that is asked for: "city" in "in which city".
+        wants: The type of the answer: person, place, group, work, date, year, number, nationality,
+            role, yesno, choice or thing.
+        choices: The two options of "A or B".
+        names: The names and quotations in it.
+        focus: The weight of each keyword, 1 next to the wh-word and less further away.
+        relations: The weights of keywords outside the names, also under related stems.
     """
 
     parsed: Parsed
@@ -284,13 +299,13 @@ class Question(NamedTuple):
     relations: dict[str, float]
 
     def holds(self, norm: str) -> bool:
-        """Return whether a normalised phrase stands in the question, in whole words."""
+        """Return whether a normalised phrase occurs in the question as whole words."""
         return f" {norm} " in self.norm
 
 
 @lru_cache(maxsize=512)
 def analyse(text: str) -> Question:
-    """Take a question apart by rules alone.
+    """Parse a question by rules.
 
     >>> question = analyse("In what city was the author of Heidi born?")
     >>> question.noun, question.wants, question.names
@@ -298,7 +313,7 @@ def analyse(text: str) -> Question:
     """
     parsed = parse(" ".join(text.split()))
     lower = parsed.lower
-    # A wh-word at the beginning, or after its preposition; else "what"; else the first.
+    # Prefer a wh-word that begins the question or follows its preposition, then "what".
     asked = [i for i, word in enumerate(lower) if word in _OPENERS - _AUXILIARIES]
     at = min(asked, key=lambda i: (i > 1, lower[i] != "what", i), default=-1)
     wh = lower[at] if asked else ""
@@ -306,34 +321,38 @@ def analyse(text: str) -> Question:
     spans = sorted(pattern_spans(parsed, "quote") + shape_spans(parsed, "name"))
     spans = [span for span in spans if lower[span.start] not in _OPENERS]
     choices = _choices(parsed, spans)
-    wants = _BY_WH.get(wh) or ("year" if noun == "year" else noun_type(noun) or "thing")
     if choices:
         wants = "choice"
     elif lower and lower[0] in _AUXILIARIES:
         wants = "yesno"
+    elif wh in _BY_WH:
+        wants = _BY_WH[wh]
+    else:
+        wants = "year" if noun == "year" else noun_type(noun) or "thing"
     focus: dict[str, float] = {}
     for i, word in enumerate(parsed.stems):
         if word:
             focus[word] = max(focus.get(word, 0.0), 0.85 ** max(abs(i - max(at, 0)) - 1, 0))
     names = tuple(dict.fromkeys(parsed.slice(*span[:2]) for span in spans))
     named = set(keywords(" ".join(names)))
-    relations = {kin: w for word, w in focus.items() if word not in named for kin in related(word)}
+    others = {word: weight for word, weight in focus.items() if word not in named}
+    relations = {kin: weight for word, weight in others.items() for kin in related(word)}
     return Question(parsed, f" {normalize(text)} ", noun, wants, choices, names, focus, relations)
 
 
 def _wh_noun(lower: tuple[str, ...]) -> str:
-    """Find the head noun of what is asked: "city" of "in what city", "mother" of "the mother"."""
+    """Return the head noun after a wh-word: "city" of "in what city"."""
     skipped = len(list(takewhile(_BEFORE_NOUN.__contains__, lower)))
     phrase = noun_phrase(lower[skipped : skipped + 5])
     # The first noun of a known type (the last of several in a row), else the second word.
     for word, after in pairwise([*phrase, ""]):
         if noun_type(word) and not noun_type(after):
             return word
-    return (*phrase[:2], "")[-2] if phrase else ""
+    return phrase[:2][-1] if phrase else ""
 
 
 def _choices(parsed: Parsed, names: list[Span]) -> tuple[str, ...]:
-    """Return the names around "or", or those of "between A and B"; () where there are none."""
+    """Return the names around "or", or those of "between A and B"; empty if there are none."""
     joint = "and" if parsed.lower[:1] == ("between",) else "or"
     for one, other in pairwise(names):
         if joint in parsed.lower[one.end : other.start] and other.start < one.end + 4:

@@ -1,8 +1,8 @@
-"""What passages state: the relations in their sentences, where chains of them lead, what to keep.
+"""Extract relations from passages, walk along them, and choose those to add to a graph.
 
-Everything is copied: the ends of a relation stand in the passage as they are spelt here, and the
-relation is made of the words between them. A pronoun, a surname or "the film" stands for the
-passage's title. There is no tagger: a verb is a word of a list, or one that ends like a past form.
+Everything is copied: both ends of a relation occur verbatim in the passage, and the relation is
+made of the words between them. A pronoun, a surname or "the film" is resolved to the passage's
+title. There is no part-of-speech tagger: a verb is in a word list, or ends like a past form.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _NOUN_STARTS = words("determiners") | english.NATIONALITIES
 
 
 def is_verb(word: str) -> bool:
-    """Return whether a word reads like a verb of a statement."""
+    """Return whether a word looks like a verb."""
     past = word.endswith("ed") and len(word) > 4 and word not in _NOT_PAST and "-" not in word
     return past or word in _VERBS
 
 
 def relation_phrase(phrase: list[str]) -> str:
-    """Make a relation of the words between two mentions; "" where they hold no statement.
+    """Return the relation that the words between two mentions state; "" if they state none.
 
     >>> relation_phrase("is a 1994 American animated film directed by".split())
     'directed by'
@@ -45,20 +45,22 @@ def relation_phrase(phrase: list[str]) -> str:
     """
     verb, end, before = -1, 0, ""
     for i, word in enumerate(phrase):
-        # A participle before its noun ("an animated series") is no verb.
+        # A participle before its noun ("an animated series") is not the verb.
         is_attributive = before.lower() in _NOUN_STARTS or before.isdigit()
-        if word in PREPOSITIONS or (is_verb(word) and not is_attributive):
-            verb, end = verb if word in PREPOSITIONS else i, i + 1
+        if word in PREPOSITIONS:
+            end = i + 1
+        elif is_verb(word) and not is_attributive:
+            verb, end = i, i + 1
         before = word
-    kept, rest = phrase[max(verb, 0) : end], set(phrase[end:]) & english.STOPWORDS
-    if "and" in kept:
-        kept = [kept[0], *kept[kept.index("and") + 1 :]]
-    if verb < 0 or _BE.issuperset(kept) or rest - _NOUN_STARTS or not _HEDGES.isdisjoint(phrase):
+    stated, rest = phrase[max(verb, 0) : end], set(phrase[end:]) & english.STOPWORDS
+    if "and" in stated:
+        stated = [stated[0], *stated[stated.index("and") + 1 :]]
+    if verb < 0 or _BE.issuperset(stated) or rest - _NOUN_STARTS or not _HEDGES.isdisjoint(phrase):
         return ""
-    return " ".join(kept)
+    return " ".join(stated)
 
 
-# --- What one passage states
+# --- The statements of one passage
 
 _PRONOUNS = frozenset("he she it they".split())
 _OWNERS = frozenset("his her its their".split())
@@ -69,14 +71,14 @@ _BRACKETS = re.compile(r"\s*\([^()]*\)")
 
 
 class Statements(NamedTuple):
-    """What a passage states.
+    """The statements of a passage.
 
     Attributes:
-        subject: What it is about.
-        kind: The words of what it says that this is: "big", "river".
-        type: The type of that.
+        subject: The thing that it is about.
+        kind: The words of the subject's definition, "is a …": "big", "river".
+        type: The type of that noun.
         facts: The relations in its sentences.
-        asides: Names with the words of what they are said to be: "Oslo, a town in …".
+        asides: Names with the words of their apposition: "Oslo, a town in …".
     """
 
     subject: str
@@ -88,7 +90,7 @@ class Statements(NamedTuple):
 
 @lru_cache(maxsize=2048)
 def statements(doc: Doc) -> Statements:
-    """Read one passage.
+    """Extract the statements of a passage.
 
     >>> text = "Red Lodge is a city and the seat of Carbon County."
     >>> found = statements(Doc(1, "Red Lodge", text))
@@ -99,48 +101,51 @@ def statements(doc: Doc) -> Statements:
     spans = [span for span in mentions(parsed) if span.kind == "name"]
     names = [parsed.slice(*span[:2]) for span in spans]
     subject, kind = english.bare_title(doc.title), english.definition(parsed)
-    # A text that begins with a name and has no word of its title: that is a heading or a file.
+    # If the text begins with a name and has no word of the title, the title is not its subject but
+    # a heading or a file name.
     is_named = not set(keywords(subject)).isdisjoint(keywords(parsed.text))
     if names and not (subject and (is_named or spans[0].start)):
         subject = names[0]
     about = Statements(subject, kind, english.last_type(kind))
-    # The subject's own names, and a last name for the whole one that the passage gives.
-    own = [about.subject, about.subject.partition(",")[0]]
-    own += [name for name in names[:1] if name.split()[-1] == about.subject.split()[-1]]
+    # Full names by their short forms: last names, and the aliases of the subject.
+    aliases = [about.subject, about.subject.partition(",")[0]]
+    aliases += [name for name in names[:1] if name.split()[-1] == about.subject.split()[-1]]
     if about.type == "person":
-        own += [part for name in own if name for part in (name.split()[0], name.split()[-1])]
-    known = {name.partition(",")[0].split()[-1]: name for name in reversed(names)}
-    known |= dict.fromkeys(own, about.subject)
+        for name in filter(None, aliases[:]):
+            aliases += [name.split()[0], name.split()[-1]]
+    full_names = {name.partition(",")[0].split()[-1]: name for name in reversed(names)}
+    full_names |= dict.fromkeys(aliases, about.subject)
     facts: dict[tuple[str, str], Fact] = {}
-    for head, relation, tail in _relations(parsed, about, known):
+    for head, relation, tail in _relations(parsed, about, full_names):
         if relation and head != tail:
             facts.setdefault((head, tail), Fact(head, relation, tail, (doc.label,)))
     asides: list[tuple[str, tuple[str, ...]]] = []
     for name, (_, end, _) in zip(names, spans, strict=True):
         noun = english.noun_phrase(parsed.lower[end + 2 : end + 11])
-        starts = parsed.lower[end : end + 2] in ((",", "a"), (",", "an"))
-        if starts and not _is_of_subject(about, noun):
+        is_aside = parsed.lower[end : end + 2] in ((",", "a"), (",", "an"))
+        if is_aside and not _is_of_subject(about, noun):
             asides.append((name, noun))
     return about._replace(facts=tuple(facts.values()), asides=tuple(asides))
 
 
 def mentions(parsed: Parsed) -> list[Span]:
-    """Return what a text mentions, in order: names and dates; "Salem, Oregon" is one name."""
+    """Return the names and dates in a text, in order; "Salem, Oregon" is one name."""
     dates = {span.end: span for span in english.pattern_spans(parsed, "year", "date")}
     found = english.shape_spans(parsed, "name") + list(dates.values())
     spans: list[Span] = []
     for span in sorted(span for span in found if _is_mention(parsed, span)):
+        last = spans[-1] if spans else span
         is_state = parsed.slice(*span[:2]).lower() in english.US_STATES
-        before = spans[-1] if is_state and spans else span
-        if before.kind == "name" and parsed.lower[before.end : span.start] == (",",):
-            spans[-1] = before._replace(end=span.end)
+        is_after_comma = parsed.lower[last.end : span.start] == (",",)
+        if is_state and is_after_comma and last.kind == "name":
+            spans[-1] = last._replace(end=span.end)
         else:
             spans.append(span)
     return spans
 
 
 def _is_mention(parsed: Parsed, span: Span) -> bool:
-    """Return whether a span is a name or a date, and no adjective or mere first word."""
+    """Return whether a span is a name or a date, not an adjective or an ordinary first word."""
     text, after = parsed.slice(*span[:2]), "".join(parsed.words[span.end : span.end + 1])
     if span.kind != "name":
         # "A 1994 film", "the 1994 Scottish film".
@@ -152,17 +157,17 @@ def _is_mention(parsed: Parsed, span: Span) -> bool:
 
 
 def _is_of_subject(about: Statements, aside: tuple[str, ...]) -> bool:
-    """Return whether an aside goes back to a person that a passage is about.
+    """Return whether an apposition describes the person that the passage is about.
 
-    "born in X, a son of Y" is about who was born, "born in X, a town in Y" about X.
+    In "born in X, a son of Y" it does; in "born in X, a town in Y" it describes X.
     """
     return "person" == about.type == english.last_type(aside)
 
 
 def _relations(
-    parsed: Parsed, about: Statements, known: Mapping[str, str]
+    parsed: Parsed, about: Statements, full_names: Mapping[str, str]
 ) -> Iterator[Sequence[str]]:
-    """Relate each mention of a text to what its sentence speaks of before it."""
+    """Yield head, relation and tail for each mention in a text that its sentence relates."""
     sentence, at, head, previous, last = -1, 0, "", "", ("", "", "")
     for mention in mentions(parsed):
         if parsed.sentence[mention.start] != sentence:
@@ -173,21 +178,22 @@ def _relations(
         if at == parsed.bounds[sentence][0]:
             gap[:1] = map(str.lower, gap[:1])
         text = parsed.slice(*mention[:2]).strip(" ,.")
-        name, at = known.get(text, text), mention.end
+        name, at = full_names.get(text, text), mention.end
         for i, word in enumerate(gap):
             if word in _PRONOUNS or (word in about.kind and gap[i - 1 : i] == ["the"]):
                 head, gap = about.subject, gap[i + 1 :]
                 break
         is_owned = gap[:1] and gap[0] in _OWNERS
-        head = head or about.subject if is_owned else head
+        if is_owned and not head:
+            head = about.subject
         if is_owned and english.noun_type(gap[-1]):
-            # "Her first album X was …": the sentence goes on about X.
+            # "Her first album X was …": the sentence continues about X.
             yield head, " ".join(gap[1:]), name
             head = name
         elif not head or name == head:
             head = name if mention.kind == "name" else ""
         elif gap in _JOINTS:
-            # Of "in Perth, Australia", Perth is enough.
+            # In "in Perth, Australia", the country only locates Perth.
             is_part = gap == [","] and text.lower() in english.COUNTRIES
             if name[0].isdigit() == last[2][:1].isdigit() and not is_part:
                 yield *last[:2], name
@@ -204,8 +210,8 @@ def _relations(
         previous = name if mention.kind == "name" else ""
 
 
-# --- Chains: from what a question names, relation by relation, to what it asks for. A walk takes,
-# at each relation, the words of the question that state it; what is left over is still open.
+# --- Walks: chains of relations from a name in the question to its answer. Each relation takes the
+# words of the question that state it; the words that no relation takes are still unanswered.
 
 _MOST_HOPS = 4
 _WHOLE = 0.6
@@ -216,11 +222,11 @@ class Walk(NamedTuple):
     """A walk from a name of the question.
 
     Attributes:
-        path: The normalised names on the way.
-        name: Its end, as it is written.
-        taken: The question's words that it states.
-        share: How much of the question it states, up to 1.
-        is_whole: Whether that is most of it, and the end is of the kind that is asked for.
+        path: The normalised names along the walk.
+        name: Its last name, as written in the passage.
+        taken: The words of the question that it states.
+        share: The share of the question that it states, up to 1.
+        is_whole: Whether that is most of it, and the end is of the type that is asked for.
     """
 
     path: tuple[str, ...]
@@ -231,9 +237,9 @@ class Walk(NamedTuple):
 
 
 def walks(question: Question, docs: Sequence[Doc], facts: Sequence[Fact]) -> list[Walk]:
-    """Return the best walk to each name that at most four relations lead to, the best first.
+    """Return the best walk to each name within four relations, the best first.
 
-    Each relation after the first has to state something of the question that none before it did.
+    Each relation after the first must state a word of the question that no earlier one states.
     """
     about: dict[str, set[str]] = defaultdict(set)
     for subject, kind, type_, more, asides in map(statements, docs):
@@ -250,36 +256,36 @@ def walks(question: Question, docs: Sequence[Doc], facts: Sequence[Fact]) -> lis
         walk, name = best.get(normalize(one)), normalize(other)
         if walk and len(walk.path) <= _MOST_HOPS and name not in starts.union(walk.path):
             tail = _TAILS.get(relation.split()[-1], "")
-            said = about[name].union(keywords(f"{relation} {other}"), [tail])
-            taken = walk.taken | {w for w in asked if not said.isdisjoint(english.related(w))}
-            share = (len(taken) + (target in said)) / (len(asked) + 1)
-            gains = len(walk.path) == 1 or len(taken) > len(walk.taken) or target in said
+            stated = about[name].union(keywords(f"{relation} {other}"), [tail])
+            taken = walk.taken | {w for w in asked if not stated.isdisjoint(english.related(w))}
+            share = (len(taken) + (target in stated)) / (len(asked) + 1)
+            gains = len(walk.path) == 1 or len(taken) > len(walk.taken) or target in stated
             if gains and (name not in best or share > best[name].share):
-                is_whole = target in said and share >= _WHOLE
+                is_whole = target in stated and share >= _WHOLE
                 best[name] = Walk((*walk.path, name), other, taken, share, is_whole)
     found = [walk for name, walk in best.items() if name not in starts]
     return sorted(found, key=lambda walk: (-walk.share, walk.path))
 
 
-# --- The additions to a graph
+# --- Facts to add to a graph
 
 _MOST_FACTS = 14
 _UNSAFE = re.compile(r"->|--|\*\*|[→`\[\];|\\<>«»\n]|.{91}")
 _TYPES = {"person": "person", "place": "place", "group": "organisation", "work": "work"}
-# Another name may belong to the noun before it, "a town now called X", and a graph would merge the
-# two.
+# In "lives in a town now called X", X is the name of the town, but a graph would merge it with the
+# head of the fact.
 _NAMING = frozenset("called known named nicknamed renamed titled".split())
 
 
 def additions(
     question: Question, docs: Sequence[Doc], known: Sequence[Fact], walked: Sequence[Walk]
 ) -> tuple[Fact, ...]:
-    """Return what the passages add to a graph: up to fourteen facts, those on the walks first.
+    """Return up to fourteen facts to add to a graph, those on the walks first.
 
-    Both ends stand in the passage whose label the fact carries, spelt as there; nothing that the
-    graph holds already is repeated. With a question, one end is in it or on a walk.
+    Both ends of a fact occur verbatim in the passage that it cites, and the graph does not relate
+    them yet. If there is a question, one end is in it or on a walk.
     """
-    held = {_ends(fact) for fact in known}
+    related = {_ends(fact) for fact in known}
     steps = {frozenset(pair) for walk in walked for pair in pairwise(walk.path)}
     near = {name for walk in walked for name in walk.path}
     fresh: list[Fact] = []
@@ -287,7 +293,7 @@ def additions(
         for fact in statements(doc).facts:
             ends = _ends(fact)
             is_near = ends & near or any(map(question.holds, ends)) or not question.focus
-            if is_near and ends not in held and _is_writable(fact, doc):
+            if is_near and ends not in related and _is_writable(fact, doc):
                 fresh.append(fact)
     return tuple(sorted(fresh, key=lambda fact: _ends(fact) not in steps)[:_MOST_FACTS])
 
@@ -297,16 +303,18 @@ def _ends(fact: Fact) -> frozenset[str]:
 
 
 def _is_writable(fact: Fact, doc: Doc) -> bool:
-    """Return whether a fact fits on a line and has its ends in its passage."""
+    """Return whether a fact can be written as a graph line, and its passage has both ends."""
     content = f"{doc.title}\n{doc.text}"
-    stands = fact.head in content and fact.tail in content
+    if fact.head not in content or fact.tail not in content:
+        return False
     for part in fact[:3]:
-        stands &= part.count("(") == part.count(")") and not _UNSAFE.search(part)
-    return stands and _NAMING.isdisjoint(fact.relation.split())
+        if part.count("(") != part.count(")") or _UNSAFE.search(part):
+            return False
+    return _NAMING.isdisjoint(fact.relation.split())
 
 
 def write_facts(facts: Sequence[Fact], docs: Sequence[Doc]) -> str:
-    """Write facts as lines, with the types that the passages give their ends.
+    """Write facts as graph lines, with the types of their ends as far as passages define them.
 
     >>> print(write_facts([Fact("Ann", "met", "Bo", (1,))], []))
     - Ann -> met -> Bo [1]

@@ -1,4 +1,4 @@
-"""Filling the output fields of a prompt: those it knows by name, any other by its type."""
+"""Fill the output fields of a prompt: known fields by name, any other by its type."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _NOTE = re.compile(r"^- (.*?): (.*) \[(\d+)\]$", re.MULTILINE)
 
 
 def fill(prompt: Prompt) -> dict[str, Any]:
-    """Return a value for each output field; one nameless value where the prompt has no fields."""
+    """Return a value per output field, or one under an empty name if the prompt has no fields."""
     if prompt.style != "plain":
         filling = Filling(prompt)
         return {field.name: filling.value(field) for field in prompt.output_fields}
-    # A prompt that asks for a rewriting of instructions in a fence gets them back unchanged.
+    # A prompt that asks to rewrite instructions in a code fence gets them back unchanged.
     if fenced := re.search(r"```\w*\n(.*?)```", prompt.text, re.DOTALL):
         return {"": f"```\n{fenced[1].strip()}\n```"}
     return {"": next(iter(sentences(prompt.text)), "(empty)")}
 
 
 class Filling:
-    """One prompt's values, computed when first asked for."""
+    """The values for one prompt, computed on first use."""
 
     def __init__(self, prompt: Prompt) -> None:
         self.prompt, first = prompt, prompt.first
@@ -37,43 +37,48 @@ class Filling:
         self.question = analyse(first("question", "query", "claim") or asked)
         self.facts = read_graph(first("graph"))
         self.noted = read_notes(first("notes_so_far", "notes"))
-        self.read = read_passages(first("passages", "context", "documents", "transcript"))
-        self.docs = self.read or self.noted or facts_as_passages(self.facts)
+        self.passages = read_passages(first("passages", "context", "documents", "transcript"))
+        self.docs = self.passages or self.noted or facts_as_passages(self.facts)
 
-    # --- What several fields rest on
+    # --- Shared by several fields
 
     @cached_property
-    def walked(self) -> list[Walk]:
-        """The five best walks along the question, over the passages and the graph."""
+    def walks(self) -> list[Walk]:
+        """The five best walks over the passages and the graph; none for a comparison."""
         is_comparison = self.question.wants in ("yesno", "choice")
         return [] if is_comparison else walks(self.question, self.docs, self.facts)[:5]
 
     @cached_property
     def best(self) -> Answer:
-        """The likeliest answer; a whole walk over a graph speaks for its end, not for its way."""
+        """The likeliest answer; a whole walk over a graph favours its end over the other names."""
         shifts: dict[str, float] = {}
-        for walk in self.walked[:1]:
+        for walk in self.walks[:1]:
             if walk.is_whole and "graph" in self.prompt.inputs:
                 shifts = {**dict.fromkeys(walk.path, -_BETWEEN), walk.path[-1]: _END}
         return next(iter(rank(self.question, self.docs, shifts)), Answer())
 
     @cached_property
     def missing(self) -> tuple[str, str]:
-        """The name to search next and the query for it, untried; empty where nothing is missing.
+        """The name to search for next and its query, not tried before; empty if none is missing.
 
-        First the ends of the best walks, unless the best of them is whole; then the names of the
-        question that were not met; never the answer. A query has the words that are still open.
+        The ends of the best walks come first, unless the best walk is whole, then the names of the
+        question that do not occur in the passages; the answer is never searched for. A query is the
+        name with the words of the question that are still unanswered.
         """
         read = {normalize(bare_title(doc.title)) for doc in self.docs}
         read |= {normalize(self.best.text), *(normalize(fact.head) for fact in self.facts)}
         seen = normalize(" ".join([*(f"{doc.title} {doc.text}" for doc in self.docs), *read]))
-        ways = [way for way in self.walked if way.taken and not self.walked[0].is_whole]
-        leads = [(way.name, {*way.taken, *keywords(" ".join(way.path))}) for way in ways]
-        unmet = (n for n in self.question.names if not any(w in seen for w in normalize(n).split()))
-        leads += [(name, set()) for name in unmet]
+        open_walks = [] if self.walks and self.walks[0].is_whole else self.walks
+        leads: list[tuple[str, set[str]]] = []
+        for walk in open_walks:
+            if walk.taken:
+                leads.append((walk.name, {*walk.taken, *keywords(" ".join(walk.path))}))
+        for name in self.question.names:
+            if not any(word in seen for word in normalize(name).split()):
+                leads.append((name, set()))
         tried, parsed = set(map(normalize, self.prompt.tried)), self.question.parsed
-        for name, known in leads:
-            done = {*known, *keywords(name), ""}
+        for name, answered in leads:
+            done = {*answered, *keywords(name), ""}
             words = zip(parsed.words, parsed.stems, strict=True)
             query = " ".join(dict.fromkeys([name, *(w for w, stem in words if stem not in done)]))
             if name[0].isupper() and normalize(name) not in read and normalize(query) not in tried:
@@ -83,13 +88,13 @@ class Filling:
     # --- Fields known by name
 
     def reasoning(self) -> str:
-        """The best answer, and what is missing."""
+        """Return the best answer and what is missing."""
         best = f'The best answer so far is "{self.best.text}" ({self.best.score:.2f}).'
         missing = f"Missing: what is asked about {self.missing[0]}." if self.missing[0] else ""
         return f"{best} {missing}".strip()
 
     def thought(self) -> str:
-        """The next sentence of a chain of thought, which is a search query as well."""
+        """Return the next sentence of a chain of thought, which is also a search query."""
         name, query = self.missing
         thought = f"{name} must be looked up: {query.removeprefix(name).strip()}."
         if name and thought not in self.prompt.tried:
@@ -97,27 +102,28 @@ class Filling:
         return f"So the answer is: {self.best.text}." if self.best.text else ""
 
     def query(self) -> str:
-        """The next query; the question itself where nothing was read yet."""
-        is_last = self.prompt.inputs.get("searches_left") == "0"
+        """Return the next query; the question itself if nothing was read yet."""
+        if self.prompt.inputs.get("searches_left") == "0":
+            return ""
         is_first = not self.docs and not self.prompt.tried
-        return "" if is_last else self.question.parsed.text if is_first else self.missing[1]
+        return self.question.parsed.text if is_first else self.missing[1]
 
     def answer(self) -> str:
-        """The short answer; empty in mid-search."""
+        """Return the short answer; empty while the search continues."""
         if "transcript" in self.prompt.inputs:
             return "" if self.query() else self.best.text or "unknown"
         return self.best.text
 
     def cited(self) -> str:
-        """The numbers of the passages the answer stands in."""
+        """Return the numbers of the passages that the answer is from."""
         return ", ".join(map(str, self.best.labels))
 
     def notes(self) -> str:
-        """The sentences of the notes and the passages with most of the question, in their order."""
-        docs = (*self.noted, *self.read)
+        """Return the twelve sentences that have the most keywords of the question, in order."""
+        docs = (*self.noted, *self.passages)
         lines = [f"- {d.title}: {each} [{d.label}]" for d in docs for each in sentences(d.text)]
-        worth = [-len(self.question.focus.keys() & set(keywords(line))) for line in lines]
-        best = sorted(range(len(lines)), key=lambda i: (worth[i], i))[:_MOST_NOTES]
+        shared = [len(self.question.focus.keys() & set(keywords(line))) for line in lines]
+        best = sorted(range(len(lines)), key=lambda i: (-shared[i], i))[:_MOST_NOTES]
         return "\n".join(lines[i] for i in sorted(best))
 
     # --- Any field
@@ -137,22 +143,25 @@ class Filling:
         return {} if form.startswith(("dict", "JSON")) else text
 
     def text(self, name: str) -> str:
-        """Return the text of a field; of an unknown one, of a like-named input, else what fits.
+        """Return the text of a field.
 
-        That is the answer where there is a question, else the passages, else a sentence.
+        An unknown field gets the first input with a word of its name, else the answer if there is a
+        question, else the passages, else the first sentence of the longest input.
         """
         if name in _BY_NAME:
             return _BY_NAME[name](self)
-        own, inputs = set(name.lower().split("_")), self.prompt.inputs
-        alike = (text for given, text in inputs.items() if own & set(given.lower().split("_")))
-        known = " ".join(doc.text for doc in self.docs[:6])
+        words, inputs = set(name.lower().split("_")), self.prompt.inputs
+        for other, text in inputs.items():
+            if text and words & set(other.lower().split("_")):
+                return text
+        read = " ".join(doc.text for doc in self.docs[:6])
         longest = max(inputs.values(), key=len, default=self.prompt.text)
-        answer = self.best.text if self.question.focus else known
-        return next(filter(None, alike), answer) or "".join(sentences(longest)[:1])
+        answer = self.best.text if self.question.focus else read
+        return answer or "".join(sentences(longest)[:1])
 
 
 _BY_NAME: Mapping[str, Callable[[Filling], str]] = {
-    "additions": lambda f: write_facts(additions(f.question, f.docs, f.facts, f.walked), f.docs),
+    "additions": lambda f: write_facts(additions(f.question, f.docs, f.facts, f.walks), f.docs),
     "reasoning": Filling.reasoning,
     "thought": Filling.thought,
     "judgement": lambda f: "insufficient" if f.missing[1] else "sufficient",
@@ -170,7 +179,7 @@ _BY_NAME: Mapping[str, Callable[[Filling], str]] = {
 
 
 def read_notes(text: str) -> tuple[Doc, ...]:
-    """Read notes as the passages of one sentence that they are.
+    """Parse notes as passages of one sentence.
 
     >>> read_notes("- Red Lodge: It is a city. [3]")
     (Doc(label=3, title='Red Lodge', text='It is a city.'),)
@@ -179,7 +188,7 @@ def read_notes(text: str) -> tuple[Doc, ...]:
 
 
 def facts_as_passages(facts: Sequence[Fact]) -> tuple[Doc, ...]:
-    """Return facts in sentences, each as a passage.
+    """Return each fact as a passage of one sentence.
 
     >>> facts_as_passages([Fact("Red Lodge", "is in", "Montana", (3,))])
     (Doc(label=3, title='Red Lodge', text='Red Lodge is in Montana.'),)

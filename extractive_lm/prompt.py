@@ -1,9 +1,9 @@
-"""What a prompt says: adapters write prompts, and this reads them back.
+"""Parse rendered prompts back into fields, passages and graphs.
 
-An LM sees rendered text alone, and so does this. It reads the prompts of `dspy.ChatAdapter`,
-`dspy.JSONAdapter`, `ga_dspy.PlainAdapter` and `ga_dspy.SchemaAdapter`. Text of another form is a
-`Prompt` without output fields. Inside the inputs stand passages, graphs and queries, which the
-second half of this file reads.
+Like any LM, the engine sees only rendered text. It understands the prompts of `dspy.ChatAdapter`,
+`dspy.JSONAdapter`, `ga_dspy.PlainAdapter` and `ga_dspy.SchemaAdapter`; any other text becomes a
+`Prompt` without output fields. The second half of this file parses the passages and graphs that
+inputs contain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Style = Literal["chat", "json", "plain"]
 _OUTPUTS = re.compile(
     r"Your output fields are:\n|Reply with (?:these fields, each below|one JSON object with these)"
 )
-# A numbered field with its type (DSPy), or a line with the form in brackets at its end.
+# A numbered field with its type (DSPy), or a line that ends with the type in parentheses (ga_dspy).
 _FIELD = re.compile(
     r"^(?:\d+\. `(\w+)` \((.*?)\):|- (\w+).*?(?:\((one of: .*|a .*number|JSON .*)\))?$)",
     re.MULTILINE,
@@ -34,8 +34,8 @@ class Field(NamedTuple):
 
     Attributes:
         name: The field's name.
-        form: Its type as printed: "list[str]", "one of: a; b", "a number"; empty for a text.
-        allowed: The only values it may have; empty where it is free.
+        form: Its type as printed: "list[str]", "one of: a; b", "a number"; empty for text.
+        allowed: The allowed values; empty if there is no such list.
     """
 
     name: str
@@ -44,13 +44,13 @@ class Field(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """A prompt taken apart.
+    """A parsed prompt.
 
     Attributes:
-        inputs: The texts of the input fields, by name, of the last user message.
-        output_fields: What is asked for, in order; empty where the prompt is of no known form.
-        style: How the completion has to be written.
-        text: The last user message as it stands.
+        inputs: The texts of the input fields in the last user message, by name.
+        output_fields: The fields to fill, in order; empty if the prompt has no known format.
+        style: The format of the completion.
+        text: The last user message, unchanged.
     """
 
     inputs: dict[str, str]
@@ -59,22 +59,24 @@ class Prompt(NamedTuple):
     text: str
 
     def first(self, *names: str) -> str:
-        """Return the first of these inputs that is not empty, or an empty string."""
+        """Return the first of these inputs that is not empty; "" if there is none."""
         return next((self.inputs[name] for name in names if self.inputs.get(name)), "")
 
     @property
     def tried(self) -> tuple[str, ...]:
-        """The queries so far: of a list, "1. red lodge => [1]", of a transcript, or thoughts."""
+        """The queries so far, from a list ("1. red lodge => [1]"), a transcript or thoughts."""
         if thoughts := self.first("thoughts"):
             return (self.first("question"), *thoughts.splitlines())
         return tuple(_TRIED.findall(self.first("tried", "transcript")))
 
 
 def read_prompt(request: Request) -> Prompt:
-    """Take a request apart; instructions and examples are not read."""
-    given = request.system or ""
-    given = given if isinstance(given, str) else "".join(getattr(p, "text", "") for p in given)
-    system = "\n".join([given, *(m.text or "" for m in request.messages if m.role == "developer")])
+    """Parse a request; instructions and demos are ignored."""
+    system = request.system or ""
+    if not isinstance(system, str):
+        system = "".join(getattr(part, "text", "") for part in system)
+    developer = [m.text or "" for m in request.messages if m.role == "developer"]
+    system = "\n".join([system, *developer])
     last = next((m.text or "" for m in reversed(request.messages) if m.role == "user"), "")
     forms = list(_OUTPUTS.finditer(system))
     if not forms:
@@ -97,7 +99,7 @@ def _field(name: str, form: str) -> Field:
 
 
 def _values(text: str, outputs: set[str]) -> dict[str, str]:
-    """Return the inputs' texts; only the first marker of a name counts."""
+    """Return the texts of the inputs by name; of repeated markers only the first one counts."""
     first: dict[str, re.Match[str]] = {}
     for mark in _SECTION.finditer(text):
         if mark[1] not in outputs:
@@ -108,7 +110,7 @@ def _values(text: str, outputs: set[str]) -> dict[str, str]:
     return dict(zip(first, map(str.strip, texts), strict=True))
 
 
-# --- What inputs hold: passages, transcripts, graphs, lists of queries
+# --- Passages and graphs in the inputs
 
 
 class Doc(NamedTuple):
@@ -129,9 +131,9 @@ class Fact(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer, the passages it was read from, and how sure the ranker is.
+    """An answer with its expected F1, from 0 to 1, and the numbers of the passages it is from.
 
-    `score` is in [0, 1], the expected F1. The text is empty where nothing can be answered.
+    The text is empty if there is no answer.
     """
 
     text: str = ""
@@ -144,7 +146,7 @@ _PASSAGE = re.compile(r"\[(\d+)\][ \t]*(.*)\n?((?:.*\n?)*)")
 
 
 def read_passages(text: str) -> tuple[Doc, ...]:
-    r"""Read passages as `[n] title` over a text, or DSPy's numbered list; else a text as one.
+    r"""Parse passages, `[n] title` above a text or DSPy's numbered list; other text is one passage.
 
     >>> read_passages("Thought: A city?\n\n[3] Red Lodge\nA city.")
     (Doc(label=3, title='Red Lodge', text='A city.'),)
@@ -171,7 +173,7 @@ _TYPE = re.compile(
 
 
 def read_graph(text: str) -> tuple[Fact, ...]:
-    r"""Read the relations of a graph in the compact form.
+    r"""Parse the relations of a graph in its line format.
 
     >>> read_graph("- Ann Lee (person) -> born in -> Oslo [2]")
     (Fact(head='Ann Lee', relation='born in', tail='Oslo', labels=(2,)),)

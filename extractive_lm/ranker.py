@@ -1,8 +1,7 @@
-"""Answers: a question and passages in, ranked answers out; no model of language, no memory.
+"""Rank the phrases of passages as answers to a question.
 
-Every phrase of the passages that may be an answer is described by numbers and scored by a
-gradient-boosted ranker; among the best, the one that agrees with the others wins. Yes/no questions
-and "A or B" go by rules.
+A gradient-boosted ranker scores each candidate phrase by its features. Among the best phrases, the
+one that shares the most words with the others comes first. Rules answer yes/no and "A or B".
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def rank(
     Args:
         question: The question.
         docs: The passages.
-        shifts: What to add to the score of a phrase, by its normalised text.
+        shifts: Numbers to add to the scores of phrases, by normalised text.
     """
     pages = [read_page(doc.title, doc.text) for doc in docs]
     if docs and question.wants in ("choice", "yesno"):
@@ -59,13 +58,15 @@ def shipped_trees() -> Trees:
 
 
 def expected_f1(scored: Mapping[str, float]) -> dict[str, float]:
-    """Return the F1 of the fifteen best strings against one another, weighed by their odds.
+    """Return the expected F1 of the fifteen best strings: against each other, weighted by odds.
 
     A string that shares words with other likely ones is the safer answer (minimum Bayes risk).
     """
     best = sorted(scored.items(), key=lambda pair: (-pair[1], pair[0]))[:_CONSIDERED]
     odds = [(text, math.exp((score - best[0][1]) / _TEMPERATURE)) for text, score in best]
-    expected = {text: sum(w * word_f1(text, other) for other, w in odds) for text, _ in odds}
+    expected: dict[str, float] = {}
+    for text, _ in odds:
+        expected[text] = sum(weight * word_f1(text, other) for other, weight in odds)
     total = sum(weight for _, weight in odds)
     return {text: expected[text] / total for text in sorted(expected, key=lambda t: -expected[t])}
 
@@ -76,7 +77,7 @@ def word_f1(ours: str, theirs: str) -> float:
     return 2 * (one & other).total() / (one.total() + other.total())
 
 
-# --- Passages as pages: the phrases that may be an answer, without regard to a question
+# --- Candidate phrases of a passage, whatever the question
 
 _KINDS = "title name part pair quote date year number quantity words".split()
 _FIRST_NAMES = english.words("first_names")
@@ -85,11 +86,14 @@ _TYPE_OF_NAME |= dict.fromkeys(english.NATIONALITIES, "nationality")
 
 
 class Page(NamedTuple):
-    """A passage ready to be searched.
+    """A passage with its candidate phrases.
 
-    The parsed text is the title and then the text, so that a title is a phrase like any other.
-    `spans` holds the normalised string of each phrase, `kind` the stems of what the subject is
-    said to be ("is a …"), `type` its type, and `aliases` the normalised forms of the title.
+    Attributes:
+        parsed: The title and the text, so that the title is a candidate too.
+        spans: The normalised text of each candidate.
+        kind: The stems of the subject's definition, "is a …".
+        type: The type of that noun.
+        aliases: The normalised forms of the title.
     """
 
     parsed: Parsed
@@ -101,7 +105,7 @@ class Page(NamedTuple):
 
 @lru_cache(maxsize=2048)
 def read_page(title: str, text: str) -> Page:
-    """Read one passage; cached by its text alone."""
+    """Return a passage with its candidate phrases."""
     head, body = english.bare_title(title), " ".join(text.split())
     parsed = english.parse(f"{head} .\n{body}" if head else body)
     size = len(english.parse(head).words)
@@ -121,13 +125,14 @@ def read_page(title: str, text: str) -> Page:
 
 
 def _candidates(parsed: Parsed, title_size: int) -> Iterator[Span]:
-    """Yield spans of all kinds; one may come twice, as two kinds."""
+    """Yield spans of all kinds; the same words may come as two kinds."""
     names = [span for span in english.shape_spans(parsed, "name") if span.start >= title_size]
-    yield from [Span(0, title_size, "title")] if title_size else []
+    if title_size:
+        yield Span(0, title_size, "title")
     yield from names
     for start, end, _ in names:
         for i in range(start + 1, end):
-            # Without a title or a first name ("President Polk"), and either side of "of".
+            # The name without "President" or a first name, and either side of its "of".
             if i - start < 3 or parsed.lower[i - 1] in english.PREPOSITIONS:
                 yield Span(i, end, "part")
             if parsed.lower[i] in english.PREPOSITIONS:
@@ -139,7 +144,7 @@ def _candidates(parsed: Parsed, title_size: int) -> Iterator[Span]:
     yield from (span for span in english.shape_spans(parsed, "words") if span.start >= title_size)
 
 
-# --- The features: one row of numbers for every place where a phrase stands
+# --- Features: one row per occurrence of a candidate phrase
 
 FEATURES = tuple(
     "kind type_fits wants noun_fits words capitals overlap in_question sentence focus near related "
@@ -151,25 +156,27 @@ _WANTS = "thing person place group work date year number nationality role".split
 _PLACES = {"country": english.COUNTRIES, "nation": english.COUNTRIES, "state": english.US_STATES}
 
 Place = tuple[str, int, Span]
-"""A phrase, normalised, and where it stands: its passage and its span there."""
+"""An occurrence of a phrase: its normalised text, the number of its passage, and its span."""
 
 
 def describe(question: Question, pages: Sequence[Page]) -> tuple[list[Place], np.ndarray]:
-    """Describe every phrase of the passages wherever it stands.
+    """Return the features of every occurrence of every candidate phrase.
 
     Returns:
-        The places, and in parallel the features, of shape (places, features).
+        The occurrences, and their features, of shape (occurrences, features).
     """
     about = {form: n for n, page in reversed(list(enumerate(pages))) for form in page.aliases}
-    named = [{about[norm] for norm in page.spans.values() if norm in about} for page in pages]
-    held = [{*page.parsed.stems} for page in pages]
+    named: list[set[int]] = []
+    for page in pages:
+        named.append({about[norm] for norm in page.spans.values() if norm in about})
+    stems = [{*page.parsed.stems} for page in pages]
     rows: dict[Place, dict[str, float]] = {}
     for number, page in enumerate(pages):
         naming = [n for n in range(len(pages)) if number in named[n]]
-        pairs = [held[number] | held[n] for n in {*naming, *named[number]}]
+        pairs = [stems[number] | stems[n] for n in {*naming, *named[number]}]
         of_page = {
             "passage_rank": number,
-            "coverage": share(held[number], question.focus),
+            "coverage": share(stems[number], question.focus),
             "pair_coverage": max((share(pair, question.focus) for pair in pairs), default=0.0),
             "named_by": len(naming),
         }
@@ -181,7 +188,7 @@ def describe(question: Question, pages: Sequence[Page]) -> tuple[list[Place], np
     for place, row in rows.items():
         same[place[0]].append(row)
     for norm, places in same.items():
-        # What holds of the phrase wherever it stands.
+        # Features of the phrase over all its occurrences.
         focus = [row["focus"] for row in places]
         shared = {
             "in_question": question.holds(norm),
@@ -196,7 +203,7 @@ def describe(question: Question, pages: Sequence[Page]) -> tuple[list[Place], np
 
 
 def share(stems: Set[str], weights: Mapping[str, float]) -> float:
-    """Return the share of the total weight that the stems cover; 0 where there is none."""
+    """Return the share of the total weight that the stems cover; 0 without any weight."""
     held = sum(weight for word, weight in weights.items() if word in stems)
     return held / (sum(weights.values()) or 1.0)
 
@@ -211,14 +218,17 @@ def _describe_span(
     type_fits = float(question.wants == guessed) if guessed and question.wants != "thing" else 0.3
     if question.wants == "place" and question.noun:
         is_listed = norm in _PLACES.get(question.noun, _TYPE_OF_NAME)
-        type_fits = is_listed if question.noun in _PLACES else type_fits * (not is_listed)
-    noun, said = english.stem(question.noun), about.kind if about else frozenset()
+        if question.noun in _PLACES:
+            type_fits = float(is_listed)
+        elif is_listed:
+            type_fits = 0.0
+    noun, kind_stems = english.stem(question.noun), about.kind if about else frozenset()
     before, behind = page.parsed.stems[first:start][::-1], page.parsed.stems[end:last]
     return {
         "kind": _KINDS.index(kind),
         "type_fits": type_fits,
         "wants": _WANTS.index(question.wants),
-        "noun_fits": noun in said.union(stems) if noun else -1.0,
+        "noun_fits": noun in kind_stems.union(stems) if noun else -1.0,
         "words": len(words),
         "capitals": sum(word[0].isupper() for word in words) / len(words),
         "overlap": sum(word in question.focus for word in stems) / len(stems),
@@ -230,12 +240,12 @@ def _describe_span(
 
 
 def _near(stems: Sequence[str], weights: Mapping[str, float]) -> float:
-    """Return the weights of words, fading with their distance."""
+    """Return the sum of the words' weights, which decay with distance."""
     return sum(weights.get(word, 0.0) * 0.8**gap for gap, word in enumerate(stems, 1))
 
 
 def _guess_type(page: Page, span: Span, norm: str) -> str:
-    """Guess the type of a phrase by its form alone; "" where the form does not show it."""
+    """Guess the type of a phrase by its form; "" if the form does not show it."""
     if span.kind in _WANTS:
         return span.kind
     if norm in _TYPE_OF_NAME or span.kind == "pair":
@@ -243,8 +253,10 @@ def _guess_type(page: Page, span: Span, norm: str) -> str:
     own, before = page.parsed.lower[span.start : span.end], page.parsed.lower[span.start - 1]
     if span.kind == "words":
         return english.noun_type(own[-1]).replace("person", "role")
+    if named_type := english.noun_type(own[-1]) or english.noun_type(own[0]):
+        return named_type
     is_person = english.noun_type(before) == "person" or own[0] in _FIRST_NAMES
-    return english.noun_type(own[-1]) or english.noun_type(own[0]) or "person" * is_person
+    return "person" if is_person else ""
 
 
 # --- Comparisons: "A or B?", "are both ...?"
@@ -258,7 +270,7 @@ _ENOUGH, _SURE = 0.6, 0.7
 def compare(question: Question, docs: Sequence[Doc], pages: Sequence[Page]) -> list[Answer]:
     """Return both outcomes of a comparison, the likelier first; their scores add up to 1."""
     names = list(map(normalize, question.choices or question.names))
-    # The passages about what is compared: those so titled, else those that hold it.
+    # For each name, the first passage with that title, else the first that mentions it.
     about: list[int] = []
     for name in names[:2]:
         titled = [i for i, page in enumerate(pages) if name in page.aliases]
@@ -266,17 +278,17 @@ def compare(question: Question, docs: Sequence[Doc], pages: Sequence[Page]) -> l
         about.append((*titled, *holding, 0)[0])
     named = [*question.choices, *(form for i in about for form in pages[i].aliases)]
     wanted = set(question.focus).difference(english.keywords(" ".join(named)))
-    held = [len(wanted.intersection(pages[i].parsed.stems)) for i in about]
+    matches = [len(wanted.intersection(pages[i].parsed.stems)) for i in about]
     asked = set(question.parsed.lower)
-    # The first year of a passage is a birth, the second a death.
+    # The first year of a passage is taken for a birth, the second for a death.
     is_death = not asked.isdisjoint("died die dies death".split())
     years = [_YEAR.findall(pages[i].parsed.text)[is_death:][:1] for i in about]
     if not question.choices:
-        winner = min(held, default=0) >= _ENOUGH * len(wanted)
+        winner = min(matches, default=0) >= _ENOUGH * len(wanted)
     elif asked & _ORDER and all(years):
         winner = (years[-1] < years[0]) != bool(asked & _LATER)
     else:
-        winner = held[-1] > held[0]
+        winner = matches[-1] > matches[0]
     texts = question.choices or ("no", "yes")
     cited = tuple(docs[i].label for i in sorted({*about})) or (docs[0].label,)
     return [Answer(texts[winner], _SURE, cited), Answer(texts[not winner], 1 - _SURE, cited)]

@@ -1,4 +1,4 @@
-"""The trees of a LightGBM model, scored without LightGBM, whose import can take seconds."""
+"""Score rows with a LightGBM model without LightGBM, whose import can take seconds."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Trees(NamedTuple):
 
     Attributes:
         features: The feature that each node compares, shape (trees, nodes).
-        thresholds: The most that it may be, same shape.
-        masks: The leaves left where it is more, same shape.
+        thresholds: The largest value that meets the node's condition, same shape.
+        masks: The leaves that are left if the condition fails, same shape.
         values: The value of each leaf, shape (trees, leaves).
     """
 
@@ -31,14 +31,15 @@ class Trees(NamedTuple):
 
     @classmethod
     def parse(cls, model: str) -> Self:
-        """Read a model as text: numeric conditions, at most 31 leaves, no missing values."""
+        """Parse a model's text: numeric conditions, at most 31 leaves a tree, no missing values."""
         trees = [dict(_LINE.findall(tree)) for tree in model.split("\nTree=")[1:]]
         most = max(int(tree["num_leaves"]) for tree in trees)
         shape = len(trees), most - 1
         features, masks = np.zeros(shape, np.int64), np.full(shape, 2**most - 1, np.uint32)
         thresholds, values = np.full(shape, np.inf), np.zeros((len(trees), most))
         for row, tree in enumerate(trees):
-            left, right = ([*map(int, tree[f"{side}_child"].split())] for side in ("left", "right"))
+            left = [*map(int, tree["left_child"].split())]
+            right = [*map(int, tree["right_child"].split())]
             leaves = _leaves(left, right, masks[row])
             features[row, : len(left)] = [*map(int, tree["split_feature"].split())]
             thresholds[row, : len(left)] = [*map(float, tree["threshold"].split())]
@@ -48,11 +49,11 @@ class Trees(NamedTuple):
     def scores(self, rows: NDArray[Any]) -> NDArray[np.float64]:
         """Return the score of each row, shape (rows,)."""
         holds = rows[:, self.features] <= self.thresholds
-        left = np.bitwise_and.reduce(np.where(holds, ~np.uint32(0), self.masks), axis=2)
-        reached = np.log2(left & -left).astype(np.int64)
-        # In the order of the trees, as LightGBM adds them.
-        found = self.values[np.arange(len(self.values)), reached]
-        return np.asarray(found.cumsum(axis=1)[:, -1])
+        leaves = np.bitwise_and.reduce(np.where(holds, ~np.uint32(0), self.masks), axis=2)
+        reached = np.log2(leaves & -leaves).astype(np.int64)
+        values = self.values[np.arange(len(self.values)), reached]
+        # A running sum adds in the order of the trees, as LightGBM does.
+        return np.asarray(values.cumsum(axis=1)[:, -1])
 
 
 _LINE = re.compile(r"^(\w+)=(.*)$", re.M)
@@ -62,7 +63,7 @@ def _leaves(
     left: Sequence[int], right: Sequence[int], masks: NDArray[np.uint32],
     node: int = 0, first: int = 0,
 ) -> list[int]:  # fmt: skip
-    """Return the leaves under a node, from left to right; clear those on its left in its mask."""
+    """Return the leaves under a node, left to right; clear its left subtree in its mask."""
     if node < 0:
         return [~node]
     before = _leaves(left, right, masks, left[node], first)
