@@ -1,10 +1,10 @@
-"""Evaluation: datasets, official scores, journaled runs that can be resumed, and their comparison.
+"""Evaluation: datasets, official scores, runs that can be resumed, and comparisons of runs.
 
 The files, each of which builds on those before: `datasets` (questions), `scores` (of an answer),
-`statistics` (intervals and tests), `identity` (digests of programs), `protocol` (what determines a
-run's numbers), `result` (of a question, and the journal), `report` (of a run), `run` (and an LM
-that judges answers), `methods` (of the paper, by name), `arena` (runs of many methods), `plots`,
-`comparison` (which method is best: tables, figures and a report).
+`statistics` (intervals and tests), `protocol` (what determines a run's numbers), `result` (of a
+question, and the journal), `report` (of a run), `run` (and an LM that judges answers), `methods`
+(of the paper, by name), `arena` (runs of many methods), `plots`, `comparison` (which method is
+best: tables, figures and a report).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run is resumed only under what it was begun under: whatever changes an answer is digested."""
+"""Protocols: a run is resumed only if nothing that can change an answer has changed."""
 
 from __future__ import annotations
 
