@@ -1,4 +1,4 @@
-"""Run methods on the same questions, index, LM and cache, each into a folder of its own."""
+"""Run several methods on the same questions, index, LM and cache, each into its own folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LMs = Mapping[str, dspy.BaseLM]
 class Benchmark:
     """A file of questions and the index over its passages.
 
-    `graph` is the folder of the index's graph, for methods that search one.
+    `graph` is the folder of the corpus graph, for methods that search one.
     """
 
     dataset: str
@@ -42,7 +42,7 @@ class Benchmark:
 
     @property
     def folder(self) -> str:
-        """The name of the folder with its runs."""
+        """The name of the folder for its runs."""
         return f"{self.dataset}-{self.data.stem}"
 
 
@@ -59,7 +59,7 @@ class Contestant(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The name of the folder of its run."""
+        """The name of the folder for its run."""
         return self.name if self.tokens is None else f"{self.name}@{self.tokens}"
 
 
@@ -72,7 +72,7 @@ class PlannedRun(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The dataset and the folder of the run, for messages."""
+        """The name of the run in messages: dataset and folder."""
         return f"{self.benchmark.dataset} {self.contestant.folder}"
 
 
@@ -92,12 +92,12 @@ def select_methods(
         artifacts: Compiled programs: folders, or anything `ga_dspy.load` takes.
         graphs: Whether there are graphs to search; without them "all" excludes GraphRAG.
         tokens: Token budget per question. With one, "all" excludes closed-book and the methods that
-            stand for a number of passages or steps.
-        settings: Settings for all, such as k, except where they contradict a method's name.
-        lms: LMs of single steps by step name, for the programs that have the step.
+            are named for a number of passages or steps.
+        settings: Settings for all methods, such as k, except where they contradict a method's name.
+        lms: LMs of single steps, by step; programs without the step ignore them.
 
     Raises:
-        InputError: There is no such method, or no program has such a step.
+        InputError: A method does not exist, or no program has one of the steps.
     """
     artifacts = check_names("artifacts", artifacts)
     common, lms = dict(settings or {}), dict(lms or {})
@@ -136,8 +136,8 @@ def _make_method(
 def _load(path: str, common: Settings, tokens: int | None, lms: LMs, index: Any) -> MultiHopProgram:
     settings = {**common, **({"token_budget": tokens} if tokens else {})}
     steps = show(path).predictors
-    own = {name: lm for name, lm in lms.items() if name in steps}
-    return load_artifact(path, retriever=index, lms=own, **settings)
+    step_lms = {name: lm for name, lm in lms.items() if name in steps}
+    return load_artifact(path, retriever=index, lms=step_lms, **settings)
 
 
 def plan_runs(
@@ -177,7 +177,7 @@ def run_arena(
 ) -> Iterator[tuple[PlannedRun, Report, MultiHopProgram]]:
     """Run or resume each planned run; yield its report and its program.
 
-    A finished run is only read. A killed arena resumes where it stopped.
+    Finished runs are only read, so an arena that was killed resumes where it stopped.
 
     Args:
         planned: From `plan_runs`.
@@ -220,6 +220,6 @@ def _open(
     if benchmark.graph is not None:
         graph = GraphIndex.open(benchmark.index, benchmark.graph, summaries=True)
         graph.warm()
-    # The first search loads the encoder, which should not count in the first method's seconds.
+    # Load the encoder now: its time must not count as that of the first method.
     index.search(examples[0].question, 1)
     return index, graph, examples

@@ -1,8 +1,8 @@
 """Compare finished runs: which method is best, a table and figures per group, CSV files.
 
 Runs are in one group if they have the same LM, questions, corpus, retriever and score. `run_table`
-makes a data frame with a row per run and every number unrounded. The tables in report.md are parts
-of it, and tables/runs.csv is all of it.
+returns a data frame with a row per run and unrounded numbers: tables/runs.csv has all of it, the
+tables in report.md have parts of it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Run(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The method's label with the LMs of its steps: a line in the figure of costs."""
+        """The method's label with the LMs of its steps; one line of the plot of costs."""
         protocol = self.report.protocol
         known = METHODS.get(protocol.program)
         lms = [f"{step}: {lm}" for step, lm in protocol.lms.items()]
@@ -73,15 +73,15 @@ class Run(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The same with the token budget, for tables and figures."""
+        """The line's label with the token budget, for tables and figures."""
         return f"{self.line} within {self.budget:,} tokens" if self.budget else self.line
 
 
 def collect(folders: Iterable[Path]) -> list[Run]:
-    """Return every finished run in or below the folders, arranged.
+    """Return all finished runs in or below the folders, in the order of `arrange`.
 
     Raises:
-        InputError: A folder has no run, a run is not finished, or two runs of a group have the
+        InputError: A folder holds no run, a run is not finished, or two runs of a group have the
             same method and token budget.
     """
     paths: list[Path] = []
@@ -91,7 +91,7 @@ def collect(folders: Iterable[Path]) -> list[Run]:
             remedy = "pass a folder that ga-dspy eval or arena wrote"
             raise InputError(f"{folder} holds no run", remedy=remedy)
         paths += found
-    # A folder may be named beside one that contains it.
+    # One of the folders may contain another.
     runs = arrange(map(load_report, {path.resolve(): path for path in paths}.values()))
     for (group, label), count in Counter((run.group, run.label) for run in runs).items():
         if count > 1:
@@ -102,12 +102,12 @@ def collect(folders: Iterable[Path]) -> list[Run]:
 
 def arrange(reports: Iterable[Report]) -> list[Run]:
     """Return runs in the order of the paper's tables: by LM, dataset, token budget and method."""
-    placed, lms, usual = [], list[str](), dict[str, dict[str, Any]]()
+    placed, lms, first_bases = [], list[str](), dict[str, dict[str, Any]]()
     for report in reports:
         protocol, basis = report.protocol, report.protocol.basis
         is_own = protocol.dataset == "qa"
         dataset = Path(protocol.source).stem if is_own else protocol.dataset
-        first = usual.setdefault(dataset, basis)
+        first = first_bases.setdefault(dataset, basis)
         unlike = [f"{k} {basis[k]} (not {first[k]})" for k in basis if basis[k] != first[k]]
         lm = "embedded extractive LM (no LLM)" if protocol.lm == EMBEDDED else protocol.lm
         run = Run(report, ", ".join((_DATASETS.get(dataset, dataset), lm, *unlike)))
@@ -118,6 +118,7 @@ def arrange(reports: Iterable[Report]) -> list[Run]:
 
 
 def _place(name: str, order: Iterable[str]) -> tuple[int, str]:
+    """Return a sort key: names in the given order, then all others by name."""
     return [*order, name].index(name), name
 
 
@@ -125,14 +126,14 @@ def _place(name: str, order: Iterable[str]) -> tuple[int, str]:
 
 
 def run_table(runs: Iterable[Run], baseline: str = BASELINE) -> DataFrame:
-    """Return a row per run with every measure; None where it does not apply.
+    """Return a row per run with every measure; None if a measure does not apply.
 
     The runs of each group and token budget are compared with the baseline, or with the best run
-    if the baseline was not run. Runs that only limit another method's steps, points of the paper's
-    Figure 3, are not compared.
+    if the baseline was not run. Runs that only limit the steps of another method (the paper's
+    Figure 3) are not compared.
 
     Args:
-        runs: The runs, arranged.
+        runs: The runs, in the order of `arrange`.
         baseline: The method to compare with.
 
     Raises:
@@ -159,7 +160,7 @@ def run_table(runs: Iterable[Run], baseline: str = BASELINE) -> DataFrame:
 
 def _frame(rows: list[dict[str, Any]], columns: Sequence[str] | None = None) -> DataFrame:
     pandas = require("pandas", "report")
-    # Of objects, because a whole number beside None would become a float.
+    # As objects, because a column of integers and None would become floats.
     frame: DataFrame = pandas.DataFrame(rows, dtype=object, columns=columns)
     return frame.where(frame.notna(), None)
 
@@ -168,6 +169,8 @@ def _row(run: Run) -> dict[str, Any]:
     report, results, usage = run.report, run.report.results, run.report.usage
     costs = [result.cost for result in results if result.usage]
     measures = report.measures()
+    sufficiency = {f"sufficiency {name}": share for name, share in measures["sufficiency"].items()}
+    shares = {name: value for name, value in measures.items() if not isinstance(value, dict | list)}
     return {
         "Group": run.group,
         "Method": run.label,
@@ -181,15 +184,15 @@ def _row(run: Run) -> dict[str, Any]:
         "Judged right": report.judged,
         "Recall": report.support_recall,
         **dict.fromkeys(("Baseline", "Comparisons", "Difference", "p", "p, uncorrected")),
-        "Calls": mean_of_known(result.calls for result in results),
-        "Tokens": mean_of_known(result.tokens for result in results),
-        "Prompt tokens": mean_of_known(cost.prompt_tokens for cost in costs),
-        "Completion tokens": mean_of_known(cost.completion_tokens for cost in costs),
+        "Calls": _mean(results, "calls"),
+        "Tokens": _mean(results, "tokens"),
+        "Prompt tokens": _mean(costs, "prompt_tokens"),
+        "Completion tokens": _mean(costs, "completion_tokens"),
         "US $ per 100": 100 * usage.cost / len(costs) if costs and usage.cost is not None else None,
         "From cache, %": 100 * usage.cached / usage.calls if usage.calls else None,
         "Seconds": report.seconds / len(results),
-        **{name: value for name, value in measures.items() if not isinstance(value, dict | list)},
-        **{f"sufficiency {name}": value for name, value in measures["sufficiency"].items()},
+        **shares,
+        **sufficiency,
         "Dataset": report.protocol.dataset,
         "Program": report.protocol.program,
         "Token budget": run.budget,
@@ -198,13 +201,17 @@ def _row(run: Run) -> dict[str, Any]:
     }
 
 
+def _mean(records: Iterable[Any], field: str) -> float | None:
+    return mean_of_known(getattr(record, field) for record in records)
+
+
 def _f1_columns(report: Report) -> dict[str, float]:
     low, high = report.ci95
     return {"F1": report.f1, "F1 low": low, "F1 high": high}
 
 
 def verdicts(table: DataFrame) -> list[str]:
-    """Return a sentence per comparison: the best run, its lead, how sure it is, and its cost.
+    """Return a sentence per comparison: the best run, its lead, the p-value and the cost.
 
     Args:
         table: From `run_table`.
@@ -219,7 +226,7 @@ def verdicts(table: DataFrame) -> list[str]:
 
 
 def _verdict(run: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Return which of two runs is better; `run` was compared with `other`."""
+    """Return the sentence on a run and the baseline that it was compared with."""
     difference, p, comparisons = run["Difference"], run["p"], run["Comparisons"]
     best, other = (run, other) if difference >= 0 else (other, run)
     has = f"F1 {best['F1']:.1f}"
@@ -244,8 +251,8 @@ def _verdict(run: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 def part_table(runs: Iterable[Run]) -> DataFrame:
     """Return a row per run and number of hops, and per run and number of steps taken.
 
-    Hops are those that MuSiQue names, elsewhere the passages that a question needs. A question
-    that failed took an unknown number of steps.
+    MuSiQue states the number of hops; for other datasets it is the number of passages that a
+    question needs. A failed question is in no row of steps.
 
     Raises:
         MissingExtra: pandas is not installed.
@@ -271,7 +278,7 @@ def _hops(result: Result) -> int:
 
 
 def failure_table(runs: Iterable[Run]) -> DataFrame:
-    """Return a row per failed question, and per step that failed though its question was answered.
+    """Return a row per failed question, and per failed step of a question that was answered.
 
     Raises:
         MissingExtra: pandas is not installed.
@@ -289,7 +296,7 @@ def failure_table(runs: Iterable[Run]) -> DataFrame:
 # --- Figures of each group
 
 _LEFT_OUT = ("graph-rag-passages", "graph-rag-facts", "graph-rag-graph", "graph-rag-global")
-"""GraphRAG's ablations, and its mode that reads every summary at a cost beyond the axis."""
+"""GraphRAG's ablations, and its mode that reads every summary: its cost would be off the axis."""
 
 _LONGEST_NAME = 70  # characters of a file's name, which may have 255 bytes
 _BY_PART = {
@@ -320,7 +327,7 @@ def draw_figures(runs: DataFrame, parts: DataFrame, out: Path) -> list[Drawn]:
     Args:
         runs: From `run_table`.
         parts: From `part_table`.
-        out: The folder of the report; the images are in figures/, in place of earlier ones.
+        out: The folder of the report; the images in figures/ replace earlier ones.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -359,7 +366,7 @@ def _baselines(table: DataFrame) -> str:
 def _panels(
     table: DataFrame, parts: DataFrame
 ) -> Iterator[tuple[str, str, dict[str, list[Point]]]]:
-    """Yield the name and the title of each figure, and its points by the title of their panel."""
+    """Yield the file name and the title of each figure, and its points by panel title."""
     rows = table.to_dict("records")
     yield "f1-by-method", "F1 by method", {"": [_point(row, _note(row)) for row in rows]}
     costs = [
@@ -396,11 +403,10 @@ def _note(row: Mapping[str, Any]) -> str:
 
 
 def _alt(title: str, panels: Mapping[str, Sequence[Point]]) -> str:
-    scores = [
-        f"{point.label} {point.f1:.1f}{f' ({panel})' if panel else ''}"
-        for panel, points in panels.items()
-        for point in points
-    ]
+    scores = []
+    for panel, points in panels.items():
+        part = f" ({panel})" if panel else ""
+        scores += [f"{point.label} {point.f1:.1f}{part}" for point in points]
     return f"{title}: {'; '.join(scores)}"
 
 
@@ -428,7 +434,7 @@ def write_report(
         baseline: The method to compare with.
 
     Returns:
-        The verdicts; the figures, and the reasons for those that are missing.
+        The verdicts, and the figures or the reasons why they are missing.
 
     Raises:
         InputError: There is no method `baseline`.
@@ -470,7 +476,7 @@ def _csv_value(value: Any) -> Any:
 
 
 def _about(protocol: Protocol, rows: DataFrame) -> str:
-    """Return what the rows of a table have in common."""
+    """Return the line above a table: its questions, score and baseline."""
     rule = {"official": "HotpotQA's official rule", "squad": "SQuAD's rule"}[protocol.score]
     parts = [f"{protocol.n:,} questions; F1 by {rule}"]
     if others := _baselines(rows):
@@ -486,11 +492,11 @@ _FORMATS = {
     "Judged right": ".1f", "Recall": ".1f", "Difference": "+.1f", "p": ".3f", "Calls": ",.1f",
     "Tokens": ",.0f", "US $ per 100": ",.4f", "Seconds": ",.2f",
 }  # fmt: skip
-"""The columns of report.md, and how their values are written."""
+"""The columns of report.md, with the formats of their values."""
 
 
 def _shown(table: DataFrame) -> DataFrame:
-    """Return the columns for report.md, as texts; those without a value are left out."""
+    """Return the columns for report.md as texts, without those that have no values."""
     rows = []
     for one in table.to_dict("records"):
         row = {name: _number(name, one[name]) for name in _FORMATS}
@@ -514,7 +520,7 @@ _TEXT_COLUMNS = {"Group", "Method", "Question", "Lost", "Error"}
 
 
 def markdown(table: DataFrame) -> str:
-    """Return a Markdown table of texts, aligned to be read as text, numbers to the right."""
+    """Return a Markdown table of texts with aligned columns, numbers to the right."""
     columns = []
     for name in table:
         is_text = name in _TEXT_COLUMNS
@@ -534,6 +540,6 @@ def escaped(text: str) -> str:
     """
     sign = r"([\\|*<`\[\]]|(?<=:)/(?=/)|(?<=\bwww)\.)"  # an address must not become a link
     plain = re.sub(sign, r"\\\1", " ".join(visible(text).split()))
-    # Underscores inside a word are no emphasis.
+    # Underscores inside a word are not emphasis.
     emphasis = r"(?<![A-Za-z0-9_])_++|_++(?![A-Za-z0-9])"
     return re.sub(emphasis, lambda found: r"\_" * len(found[0]), plain)

@@ -51,7 +51,8 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
         dataset: hotpotqa, musique, 2wikimultihopqa, bamboogle, or qa for your own questions.
         path: A .json or .jsonl file in the official format or the Hugging Face hub's (a split there
             is such a file after `datasets.load_dataset(...).to_json(path)`); for qa any rows with
-            `question` and `answer` or `answers` (in a .csv separated by |), maybe `id`, `type`.
+            `question` and `answer` or `answers` (in a .csv separated by |), and optionally `id` and
+            `type`.
         limit: Load only the first questions.
 
     Raises:
@@ -178,7 +179,7 @@ _COLUMNS = {
 
 
 def from_hub_row(row: Row) -> dict[str, Any]:
-    """Convert a row from the hub's format to the official one, which is returned unchanged.
+    """Convert a row from the hub's format to the official format; an official row is unchanged.
 
     On the hub, lists of records are one record of lists: context `{"title": [...], "sentences":
     [[...]]}`, supporting facts `{"title": [...], "sent_id": [...]}`, evidences `{"fact": [...],
@@ -192,16 +193,16 @@ def from_hub_row(row: Row) -> dict[str, Any]:
     official = _musique_context(row)
     for name, value in row.items():
         if name in _COLUMNS and isinstance(value, Mapping):
-            columns: list[list[Any]] = [
-                next((value[key] for key in keys if key in value), []) for keys in _COLUMNS[name]
-            ]
+            columns = list[list[Any]]()
+            for keys in _COLUMNS[name]:
+                columns.append(next((value[key] for key in keys if key in value), []))
             value = [list(record) for record in zip_longest(*columns)]
         official[spelled.get(name, name)] = value
     return official
 
 
 def _musique_context(row: Row) -> dict[str, list[Any]]:
-    """Return MuSiQue's paragraphs as a context, each one sentence, with facts without a number."""
+    """Return MuSiQue's paragraphs as a context of one sentence each, with facts without numbers."""
     valid = [
         entry
         for entry in _as_list(row.get("paragraphs"))
@@ -252,8 +253,8 @@ def _dataset_of(rows: Sequence[object], path: Path) -> DatasetName:
 def _read_rows(path: Path) -> list[object]:
     """Return all rows of a .json file (one array), a .jsonl file (one row per line) or a .csv file.
 
-    The first two are told apart by the first character, not by the name. In a .csv, several
-    `answers` are separated by |.
+    The first character distinguishes the first two, not the file name. In a .csv, several `answers`
+    are separated by |.
     """
     try:
         text = path.read_text(encoding="utf-8-sig").strip()
@@ -261,7 +262,7 @@ def _read_rows(path: Path) -> list[object]:
         raise _wrong_file(path, f"cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise _wrong_file(path, f"not UTF-8 text (byte {error.start})") from error
-    what, rows = "", list[object]()
+    location, rows = "", list[object]()
     try:
         if path.suffix.lower() == ".csv":
             records = csv.DictReader(io.StringIO(text), strict=True)
@@ -271,12 +272,13 @@ def _read_rows(path: Path) -> list[object]:
         else:
             # Not str.splitlines: U+2028 and the like occur inside JSON strings.
             for number, line in enumerate(text.split("\n"), start=1):
-                what = f"line {number} is "
-                rows += [json.loads(line)] if line.strip() else []
+                location = f"line {number} is "
+                if line.strip():
+                    rows.append(json.loads(line))
     except csv.Error as error:
         raise _wrong_file(path, f"not valid CSV ({error})") from error
     except (ValueError, RecursionError) as error:
-        raise _wrong_file(path, f"{what}not valid JSON ({error})") from error
+        raise _wrong_file(path, f"{location}not valid JSON ({error})") from error
     if not rows:
         raise _wrong_file(path, "the file has no rows")
     return [from_hub_row(row) if isinstance(row, Mapping) else row for row in rows]

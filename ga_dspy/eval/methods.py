@@ -1,7 +1,7 @@
-"""The paper's methods by name: a program and the settings that make it that method.
+"""The paper's methods by name, each a program with settings.
 
-GraphAnchor's ablations and the depths of vanilla RAG are settings, not programs of their own.
-GraphRAG, which is not in the paper, searches a graph that was built in advance.
+GraphAnchor's ablations and the depths of vanilla RAG are settings, not separate programs. GraphRAG,
+which is not in the paper, searches a graph that was built in advance.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Method(NamedTuple):
         name: The name in commands and folders.
         label: The name in tables and figures, which is the paper's.
         program: The class.
-        settings: What differs from the program's defaults.
+        settings: The settings that differ from the program's defaults.
         group: The paper's tables that show it: methods (1, 5), ablations (2), depths (4), or steps
             (Figure 3); graphrag for programs that search a graph built in advance.
     """
@@ -60,10 +60,10 @@ class Method(NamedTuple):
         return issubclass(self.program, GraphRAG)
 
     def within(self, tokens: int) -> dict[str, Any]:
-        """Return settings for a budget of about so many tokens per question.
+        """Return settings for a budget of about `tokens` tokens per question.
 
-        The budget bounds loops instead of a number of steps, and one-shot retrieval reads as many
-        passages as fit. A method whose name means a number of steps or passages keeps it.
+        The budget replaces the limit on steps, and one-shot retrieval reads as many passages as
+        fit. A method that is named for its number of steps or passages keeps that number.
         """
         room = {"token_budget": tokens, "passage_tokens": max(tokens - ANSWER_TOKENS, 50)}
         if issubclass(self.program, IterativeProgram):
@@ -79,22 +79,6 @@ def _graph_rag(name: str, label: str, **settings: Any) -> Method:
 
 def _graph_anchor(name: str, label: str, group: Group, **settings: Any) -> Method:
     return Method(name, label, programs.GraphAnchor, settings, group)
-
-
-def _docs_only(steps: int) -> Method:
-    label = f"QA w/ Docs, {steps} step{'s' * (steps > 1)}"
-    settings = {"answer_from": "passages", "max_steps": steps}
-    return Method(f"qa-docs-{steps}", label, programs.GraphAnchor, settings, "steps")
-
-
-def _steps(steps: int) -> Method:
-    name, label = f"graph-anchor-{steps}", f"GraphAnchor, {steps} steps"
-    return Method(name, label, programs.GraphAnchor, {"max_steps": steps}, "steps")
-
-
-def _vanilla(k: int) -> Method:
-    label = f"Vanilla RAG (top {k})"
-    return Method(f"vanilla-rag-{k}", label, programs.VanillaRAG, {"k": k}, "depths")
 
 
 _ALL = (
@@ -117,9 +101,14 @@ _ALL = (
     _graph_rag("graph-rag-graph", "GraphRAG (graph only)", mode="graph"),
     _graph_rag("graph-rag-hybrid", "GraphRAG (hybrid)", mode="hybrid"),
     _graph_rag("graph-rag-global", "GraphRAG (global)", mode="global"),
-    *map(_vanilla, (10, 15, 20)),
-    *map(_steps, (2, 3)),
-    *map(_docs_only, (1, 2, 3)),
+    Method("vanilla-rag-10", "Vanilla RAG (top 10)", programs.VanillaRAG, {"k": 10}, "depths"),
+    Method("vanilla-rag-15", "Vanilla RAG (top 15)", programs.VanillaRAG, {"k": 15}, "depths"),
+    Method("vanilla-rag-20", "Vanilla RAG (top 20)", programs.VanillaRAG, {"k": 20}, "depths"),
+    _graph_anchor("graph-anchor-2", "GraphAnchor, 2 steps", "steps", max_steps=2),
+    _graph_anchor("graph-anchor-3", "GraphAnchor, 3 steps", "steps", max_steps=3),
+    _graph_anchor("qa-docs-1", "QA w/ Docs, 1 step", "steps", answer_from="passages", max_steps=1),
+    _graph_anchor("qa-docs-2", "QA w/ Docs, 2 steps", "steps", answer_from="passages", max_steps=2),
+    _graph_anchor("qa-docs-3", "QA w/ Docs, 3 steps", "steps", answer_from="passages", max_steps=3),
 )
 
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
@@ -130,7 +119,7 @@ def method(name: str) -> Method:
     """Return the method of that name.
 
     Raises:
-        InputError: There is none.
+        InputError: There is no such method.
     """
     if name not in METHODS:
         raise unknown("method", name, METHODS)
@@ -141,7 +130,7 @@ def methods(names: str) -> tuple[Method, ...]:
     """Return the methods in a comma-separated list of names and groups; "all" is every method.
 
     Raises:
-        InputError: A name is neither.
+        InputError: A name is neither a method nor a group.
 
     >>> [method.name for method in methods("depths,ircot")]
     ['ircot', 'vanilla-rag-10', 'vanilla-rag-15', 'vanilla-rag-20']

@@ -1,6 +1,6 @@
-"""Plots of F1: by program, by parts of the questions, and against the tokens of a question.
+"""Plots of F1: by program, by parts of the questions, and against tokens per question.
 
-GraphAnchor, or the chosen program, has the one colour; the others are grey.
+GraphAnchor, or the chosen program, is coloured; all others are grey.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Point(NamedTuple):
     """A program in a plot.
 
     Attributes:
-        label: Its name; points with the same name are connected in `plot_costs`, empty is none.
+        label: Its name, or empty; `plot_costs` connects points with the same name.
         f1: Mean F1 in percent.
         interval: Its 95 % interval, if known.
         tokens: Mean tokens per question, for `plot_costs`.
@@ -46,7 +46,7 @@ class Point(NamedTuple):
 
     @property
     def style(self) -> dict[str, Any]:
-        """How it is drawn."""
+        """Arguments of `axes.plot`."""
         if self.stands_out:
             return {"color": _ACCENT, "markersize": 8, "zorder": 4}
         return {"color": _GREY, "markersize": 6, "zorder": 3}
@@ -63,10 +63,10 @@ def plot_scores(
 
     Args:
         panels: The points by the panel's title.
-        title: In bold.
-        about: Which questions and LM.
-        heading: What the notes say.
-        order: Labels in the order of their rows; others follow.
+        title: The title.
+        about: The line below the title: the questions and the LM.
+        heading: The heading of the notes.
+        order: Labels in the order of their rows; other labels follow.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -98,12 +98,12 @@ def plot_scores(
 
 
 def plot_costs(points: Sequence[Point], title: str, about: str) -> Figure:
-    """Plot F1 against the tokens of a question; numbers refer to the names at the right.
+    """Plot F1 against tokens per question; numbers refer to the names at the right.
 
     Args:
-        points: The programs. Points with the same label are connected, and named once.
-        title: In bold.
-        about: Which questions and LM.
+        points: The programs; points with the same label are connected.
+        title: The title.
+        about: The line below the title: the questions and the LM.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -150,7 +150,7 @@ def _drawing(
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_STYLE):
-        # Without pyplot: no window system, and safe in any thread.
+        # pyplot would need a window system, and is not thread-safe.
         figure = Figure(figsize=(8.6, height), dpi=150, layout="constrained")
         FigureCanvasAgg(figure)
         figure.suptitle(f"{title}\n", x=0.012, ha="left", fontsize=12, fontweight="bold")
@@ -159,7 +159,7 @@ def _drawing(
 
 
 def save_plot(figure: Figure, path: Path) -> None:
-    """Write a plot as a PNG image; the same plot gives the same bytes."""
+    """Write a plot as a PNG image; equal plots give equal bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Without the version of matplotlib, which would change the bytes.
+    # matplotlib would write its version, which would change the bytes.
     figure.savefig(path, metadata={"Software": None})

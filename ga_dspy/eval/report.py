@@ -7,7 +7,7 @@ never left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from ga_dspy.errors import InputError
 from ga_dspy.eval import scores
 from ga_dspy.eval.protocol import Protocol
-from ga_dspy.eval.result import Result, RunJournal, StepTrace
+from ga_dspy.eval.result import Judged, Result, RunJournal, StepTrace
 from ga_dspy.eval.statistics import Paired, bootstrap_interval, paired_permutation
 from ga_dspy.programs import Usage
 from ga_dspy.storage import write_whole
@@ -33,7 +33,7 @@ _PREDICTION_FIELDS = (
 class Report(NamedTuple):
     """All results of a finished run, in the order of the questions.
 
-    Only the seconds are not reproducible.
+    Everything but the seconds is reproducible.
     """
 
     protocol: Protocol
@@ -46,12 +46,12 @@ class Report(NamedTuple):
 
     @property
     def failed(self) -> tuple[Result, ...]:
-        """The questions for which the program raised an error; see `error`."""
+        """The results of questions for which the program raised an error; see `error`."""
         return tuple(result for result in self.results if result.error is not None)
 
     @property
     def degraded(self) -> tuple[Result, ...]:
-        """The questions that were answered although a step failed; see `step_failures`."""
+        """The results of questions answered although a step failed; see `step_failures`."""
         return tuple(r for r in self.results if r.step_failures and r.error is None)
 
     @property
@@ -109,19 +109,18 @@ class Report(NamedTuple):
 
     def by_type(self) -> dict[str, dict[str, Any]]:
         """Return the scores by question type; questions without a type are under "(none)"."""
-        types = sorted({result.type for result in self.results})
-        return {
-            name or "(none)": self.part(r for r in self.results if r.type == name)._scores()
-            for name in types
-        }
+        by_type: dict[str, list[Result]] = {}
+        for result in sorted(self.results, key=lambda result: result.type):
+            by_type.setdefault(result.type or "(none)", []).append(result)
+        return {name: self.part(results)._scores() for name, results in by_type.items()}
 
     def summary(self) -> dict[str, Any]:
         """Return the content of summary.json.
 
-        For the same answers only `seconds` and `usage` may differ. `usage` counts failed attempts
-        and replies from DSPy's cache.
+        Given the same answers, only `seconds` and `usage` may differ. `usage` includes failed
+        attempts and replies from DSPy's cache.
         """
-        protocol = self.protocol
+        protocol, usage = self.protocol, usage_by_step(self.results)
         return {
             "dataset": protocol.dataset,
             "program": protocol.program,
@@ -129,15 +128,15 @@ class Report(NamedTuple):
             **({"lms": protocol.lms} if protocol.lms else {}),
             **_rounded(self._scores()),
             **_rounded(self.measures()),
-            "steps_mean": _mean_count([result.steps for result in self.results]),
-            "lm_calls_mean": _mean_count([result.calls for result in self.results]),
-            "tokens_mean": _mean_count([result.tokens for result in self.results]),
-            "usage": {name: one.model_dump() for name, one in usage_by_step(self.results).items()},
+            "steps_mean": self._mean_count("steps"),
+            "lm_calls_mean": self._mean_count("calls"),
+            "tokens_mean": self._mean_count("tokens"),
+            "usage": {step: cost.model_dump() for step, cost in usage.items()},
             **({"judge": self._judge()} if protocol.judge else {}),
             "seconds": round(self.seconds, 2),
             "ci95": _rounded(self.ci95),
             "by_type": _rounded(self.by_type()),
-            "failed": [{"id": result.id, "error": result.error} for result in self.failed],
+            "failed": _errors({result.id: result for result in self.failed}),
             "degraded_ids": [result.id for result in self.degraded],
             "protocol": protocol.model_dump(mode="json"),
             "protocol_hash": protocol.hash,
@@ -146,7 +145,9 @@ class Report(NamedTuple):
     def measures(self) -> dict[str, Any]:
         """Return all other measures, in percent; None if a measure does not apply."""
         each = [_scores_of(result) for result in self.results]
-        means = {name: _percent_of_known(of[name] for of in each) for name in each[0]}
+        means: dict[str, float | None] = {}
+        for name in each[0]:
+            means[name] = _percent_of_known(of_result[name] for of_result in each)
         return {
             **means,
             "grounded_share": grounded_share(self.results),
@@ -160,9 +161,15 @@ class Report(NamedTuple):
         return {
             "lm": self.protocol.judge,
             "right": _rounded(self.judged),
-            "failed": [{"id": id, "error": one.error} for id, one in judged.items() if one.error],
+            "failed": _errors(judged),
             "usage": Usage.total(one.usage for one in judged.values()).model_dump(),
         }
+
+    def _mean_count(self, field: str) -> float | None:
+        """Return the mean of a count, unknown ones (of failed questions) as 0; None if all are."""
+        counts = [getattr(result, field) for result in self.results]
+        known = [count for count in counts if count is not None]
+        return round(sum(known) / len(counts), 2) if known else None
 
     def _scores(self) -> dict[str, Any]:
         return {
@@ -188,11 +195,16 @@ class Report(NamedTuple):
 
 def _prediction(result: Result) -> dict[str, Any]:
     """Return the line of a question in predictions.jsonl."""
-    return {
-        **{name: getattr(result, name) for name in _PREDICTION_FIELDS},
-        "rounds": [step.model_dump(mode="json", exclude={"graph"}) for step in result.trace],
-        **({"judged": result.judged.model_dump()} if result.judged else {}),
-    }
+    line = {name: getattr(result, name) for name in _PREDICTION_FIELDS}
+    line["rounds"] = [step.model_dump(mode="json", exclude={"graph"}) for step in result.trace]
+    if result.judged:
+        line["judged"] = result.judged.model_dump()
+    return line
+
+
+def _errors(records: Mapping[str, Result | Judged]) -> list[dict[str, str]]:
+    """Return the errors of records by question id, as a list for summary.json."""
+    return [{"id": id, "error": record.error} for id, record in records.items() if record.error]
 
 
 def load_report(out: Path) -> Report:
@@ -216,24 +228,26 @@ def paired_test(a: Report, b: Report, score: ScoreName = "f1") -> Paired:
     Raises:
         InputError: They share no question, by id and text.
     """
-    first, second = (
-        {(r.id, r.question): v for r, v in zip(run.results, run.values(score), strict=True)}
-        for run in (a, b)
-    )
-    shared = [question for question in first if question in second]
-    if not shared:
+    first, second = _by_question(a, score), _by_question(b, score)
+    pairs = [(value, second[question]) for question, value in first.items() if question in second]
+    if not pairs:
         found = f"the runs ({a.protocol.source}, {b.protocol.source}) share no question"
         raise InputError(found, remedy="run both programs on one file")
-    return paired_permutation([first[key] for key in shared], [second[key] for key in shared])
+    return paired_permutation(*zip(*pairs, strict=True))
 
 
-# --- Further measures: by step, of the judgements, of the cost
+def _by_question(report: Report, score: ScoreName) -> dict[tuple[str, str], float]:
+    questions = [(result.id, result.question) for result in report.results]
+    return dict(zip(questions, report.values(score), strict=True))
+
+
+# --- Other measures: by step, of the judgements, of the cost
 
 
 def by_step(results: Sequence[Result]) -> list[dict[str, float | None]]:
     """Return the state after each step, over all questions (the paper's Figures 3 and 4).
 
-    A question that ended earlier keeps its last state; a failed question counts as nothing read.
+    A question that ended earlier keeps its last state; for a failed question nothing was read.
 
     Returns:
         - step: The number of the step, from 1.
@@ -247,23 +261,26 @@ def by_step(results: Sequence[Result]) -> list[dict[str, float | None]]:
     points = []
     failed = [scores.answer_in("", result.gold) for result in results if not result.trace]
     for step in range(1, 1 + max((len(result.trace) for result in results), default=0)):
-        made = [result.trace[step - 1] for result in results if len(result.trace) >= step]
+        reached = [result.trace[step - 1] for result in results if len(result.trace) >= step]
         states = [result.trace[:step][-1] for result in results if result.trace]
+        hits = [state.hit for state in states]
+        entities = sum(state.entities for state in states)
+        relations = sum(state.relations for state in states)
         points.append(
             {
                 "step": step,
-                "reached": len(made),
-                "hit": _percent_of_known([*(state.hit for state in states), *failed]),
-                "overlap": _percent_of_known(one.overlap for one in made),
-                "entities": sum(state.entities for state in states) / len(results),
-                "relations": sum(state.relations for state in states) / len(results),
+                "reached": len(reached),
+                "hit": _percent_of_known([*hits, *failed]),
+                "overlap": _percent_of_known(one.overlap for one in reached),
+                "entities": entities / len(results),
+                "relations": relations / len(results),
             }
         )
     return points
 
 
 def judgements(results: Sequence[Result]) -> dict[str, float | None]:
-    """Score the judge as a classifier of whether all gold titles had been read."""
+    """Score the judge as a classifier: whether all gold titles had been read."""
     questions = []
     for result in results:
         titles: list[str] = []
@@ -282,7 +299,7 @@ FailureKind = Literal[
     "failed", "not retrieved", "not in the graph", "judged too early", "judged too late",
     "wrong answer",
 ]  # fmt: skip
-"""Why an answer is wrong: the first stage that lost what the answer needs."""
+"""The reason for a wrong answer: the first stage that lost what the answer needs."""
 
 
 def is_right(result: Result) -> bool:
@@ -291,14 +308,14 @@ def is_right(result: Result) -> bool:
 
 
 def failure_kind(result: Result) -> FailureKind | None:
-    """Return why an answer is wrong; None if it is right.
+    """Return the reason for a wrong answer; None if the answer is right.
 
     - "failed": the program raised an error.
     - "judged too early": the judge said "sufficient" before all needed passages were read.
     - "not retrieved": a needed passage was not retrieved.
     - "not in the graph": the passages were read, but the graph contains no accepted answer.
     - "judged too late": the evidence was complete, but the judge said "insufficient".
-    - "wrong answer": the evidence was complete, but the answer is another one.
+    - "wrong answer": the evidence was complete, but the answer is wrong.
 
     The needed passages are those with the gold titles, or, without gold titles, one with an
     accepted answer. The graph check does not apply to yes/no answers and programs without a graph.
@@ -332,33 +349,38 @@ def _is_in_graph(step: StepTrace, result: Result) -> bool:
 
 
 def grounded_share(results: Sequence[Result]) -> float | None:
-    """Return the percentage of proposed graph items that were grounded; None for none."""
+    """Return the percentage of proposed graph items that were grounded; None without any."""
     steps = [step for result in results for step in result.trace]
-    gained, dropped = sum(s.gained for s in steps), sum(s.dropped for s in steps)
-    return 100.0 * gained / (gained + dropped) if gained + dropped else None
+    gained = sum(step.gained for step in steps)
+    proposed = gained + sum(step.dropped for step in steps)
+    return 100.0 * gained / proposed if proposed else None
 
 
 def faithful_share(results: Sequence[Result]) -> float | None:
-    """Return the percentage of cited edges that exist and are quoted correctly; None for none."""
-    cited, faithful = (sum(result.cited[i] for result in results) for i in (0, 1))
+    """Return the percentage of cited edges that are faithful; None if no edge is cited."""
+    cited = sum(result.cited[0] for result in results)
+    faithful = sum(result.cited[1] for result in results)
     return 100.0 * faithful / cited if cited else None
 
 
 def usage_by_step(results: Sequence[Result]) -> dict[str, Usage]:
     """Return the usage of a run by step of the program, summed over all questions."""
-    names = dict.fromkeys(name for result in results for name in result.usage)
-    return {name: Usage.total(r.usage[name] for r in results if name in r.usage) for name in names}
+    by_step: dict[str, list[Usage]] = {}
+    for result in results:
+        for step, usage in result.usage.items():
+            by_step.setdefault(step, []).append(usage)
+    return {step: Usage.total(usages) for step, usages in by_step.items()}
 
 
 def _scores_of(result: Result) -> dict[str, float | None]:
-    """Return further scores of a question, from 0 to 1; None if a score does not apply."""
+    """Return more scores of a question, from 0 to 1; None if a score does not apply."""
     answer = result.answer
     facts = scores.support_score(result.facts, result.gold_facts)
     overlap = scores.NO_OVERLAP if answer is None else scores.answer_overlap(answer, result.gold)
     joint = facts and scores.joint_score(overlap, result.em, facts)
     graph = scores.triple_score(result.triples, result.gold_triples)
     chain = scores.triple_score(result.chain, result.gold_triples)
-    is_told = result.supported is not None or result.error is not None
+    is_known = result.supported is not None or result.error is not None
     return {
         "f1_official": result.f1,
         "f1_squad": result.f1_squad,
@@ -371,8 +393,8 @@ def _scores_of(result: Result) -> dict[str, float | None]:
         "graph_recall": graph and graph.recall,
         "chain_precision": chain and chain.precision,
         "chain_recall": chain and chain.recall,
-        "supported": float(bool(result.supported)) if is_told else None,
-        "chained": float(result.supported == "chained") if is_told else None,
+        "supported": float(bool(result.supported)) if is_known else None,
+        "chained": float(result.supported == "chained") if is_known else None,
     }
 
 
@@ -384,12 +406,6 @@ def _percent_of_known(values: Iterable[float | None]) -> float | None:
     """Return the mean of the known scores in percent; None if none is known."""
     known = [value for value in values if value is not None]
     return _percent(known) if known else None
-
-
-def _mean_count(counts: Sequence[int | None]) -> float | None:
-    """Return the mean, with an unknown count (of a failed question) as 0; None if none is known."""
-    known = [count for count in counts if count is not None]
-    return round(sum(known) / len(counts), 2) if known else None
 
 
 def _rounded(value: Any) -> Any:
