@@ -7,7 +7,7 @@ never left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import fsum
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -120,7 +120,8 @@ class Report(NamedTuple):
         Given the same answers, only `seconds` and `usage` may differ. `usage` includes failed
         attempts and replies from DSPy's cache.
         """
-        protocol, usage = self.protocol, usage_by_step(self.results)
+        protocol = self.protocol
+        usage = {step: cost.model_dump() for step, cost in usage_by_step(self.results).items()}
         return {
             "dataset": protocol.dataset,
             "program": protocol.program,
@@ -131,12 +132,12 @@ class Report(NamedTuple):
             "steps_mean": self._mean_count("steps"),
             "lm_calls_mean": self._mean_count("calls"),
             "tokens_mean": self._mean_count("tokens"),
-            "usage": {step: cost.model_dump() for step, cost in usage.items()},
+            "usage": usage,
             **({"judge": self._judge()} if protocol.judge else {}),
             "seconds": round(self.seconds, 2),
             "ci95": _rounded(self.ci95),
             "by_type": _rounded(self.by_type()),
-            "failed": _errors({result.id: result for result in self.failed}),
+            "failed": _errors((result.id, result) for result in self.failed),
             "degraded_ids": [result.id for result in self.degraded],
             "protocol": protocol.model_dump(mode="json"),
             "protocol_hash": protocol.hash,
@@ -161,7 +162,7 @@ class Report(NamedTuple):
         return {
             "lm": self.protocol.judge,
             "right": _rounded(self.judged),
-            "failed": _errors(judged),
+            "failed": _errors(judged.items()),
             "usage": Usage.total(one.usage for one in judged.values()).model_dump(),
         }
 
@@ -202,9 +203,8 @@ def _prediction(result: Result) -> dict[str, Any]:
     return line
 
 
-def _errors(records: Mapping[str, Result | Judged]) -> list[dict[str, str]]:
-    """Return the errors of records by question id, as a list for summary.json."""
-    return [{"id": id, "error": record.error} for id, record in records.items() if record.error]
+def _errors(records: Iterable[tuple[str, Result | Judged]]) -> list[dict[str, str]]:
+    return [{"id": id, "error": record.error} for id, record in records if record.error]
 
 
 def load_report(out: Path) -> Report:

@@ -159,20 +159,20 @@ class Result(BaseModel, frozen=True, extra="forbid"):
                 `evidence`, `failures` (of single steps), `may_pass` (whether those are transient).
 
         Raises:
-            InputError: It has no `answer` that is a string.
+            InputError: `answer` is missing or not a string.
         """
-        found = prediction.get if isinstance(prediction, dspy.Prediction) else {}.get
-        answer, steps, evidence = found("answer"), found("steps"), found("evidence")
+        get = prediction.get if isinstance(prediction, dspy.Prediction) else {}.get
+        answer, steps, evidence = get("answer"), get("steps"), get("evidence")
         if not isinstance(answer, str):
             expected = "a dspy.Prediction whose field 'answer' is a string"
             raise InputError(f"the program returned {prediction!r:.80}", expected=expected)
-        passages = tuple(map(_passage, found("passages") or ()))
-        graph = found("graph")
+        passages = tuple(map(_passage, get("passages") or ()))
+        graph = get("graph")
         if not isinstance(graph, KnowledgeGraph):
             graph = KnowledgeGraph()
         links = [link for link in evidence or () if isinstance(link, EvidenceLink)]
         quotes = [(link.title, link.quote) for link in links]
-        known = {passage.id: passage for passage in (*passages, *(found("quoted") or ()))}
+        known = {passage.id: passage for passage in (*passages, *(get("quoted") or ()))}
         return cls(
             **_question_fields(example),
             answer=replace_invalid(answer),
@@ -182,15 +182,15 @@ class Result(BaseModel, frozen=True, extra="forbid"):
             chain=_triples(link for link in links if link.head),
             cited=scores.count_faithful(links, graph, known),
             steps=_count(steps),
-            calls=_count(found("calls")),
-            tokens=_count(found("tokens")),
-            usage=found("usage") or {},
-            timing=found("seconds") or {},
-            supported=(found("supported") or False) if "supported" in prediction else None,
+            calls=_count(get("calls")),
+            tokens=_count(get("tokens")),
+            usage=get("usage") or {},
+            timing=get("seconds") or {},
+            supported=(get("supported") or False) if "supported" in prediction else None,
             evidence=_as_json(evidence),
             trace=_trace(steps, passages, accepted_answers(example)),
-            step_failures=tuple(map(replace_invalid, map(str, found("failures") or ()))),
-            may_pass=bool(found("may_pass")),
+            step_failures=tuple(map(replace_invalid, map(str, get("failures") or ()))),
+            may_pass=bool(get("may_pass")),
         )
 
     @classmethod
@@ -243,7 +243,7 @@ def accepted_answers(example: dspy.Example) -> tuple[str, ...]:
     return tuple(example.get("answers") or ([example.answer] if example.get("answer") else ()))
 
 
-# --- From an example and a prediction to what the journal stores.
+# --- From an example and a prediction to a result
 
 
 def _question_fields(example: dspy.Example) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def _question_fields(example: dspy.Example) -> dict[str, Any]:
 
 
 def _trace(steps: Any, passages: Sequence[Passage], gold: tuple[str, ...]) -> tuple[StepTrace, ...]:
-    """Return the steps of a prediction; none if the program has steps of another kind."""
+    """Return the traces of a prediction's steps; none if they are not of type `Step`."""
     if not isinstance(steps, Sequence) or not all(isinstance(step, Step) for step in steps):
         return ()
     by_id = {passage.id: passage for passage in passages}
@@ -273,7 +273,7 @@ def _trace(steps: Any, passages: Sequence[Passage], gold: tuple[str, ...]) -> tu
         graph = step.graph
         traces.append(
             StepTrace(
-                **step.model_dump(include=_SAME),
+                **step.model_dump(include=_COPIED),
                 retrieved=len(step.retrieved),
                 titles=tuple(passage.title for passage in new),
                 hit=hit,
@@ -288,18 +288,18 @@ def _trace(steps: Any, passages: Sequence[Passage], gold: tuple[str, ...]) -> tu
     return tuple(traces)
 
 
-_SAME = {"query", "reformulated", "judgement", "candidate", "rule", "failure"}
-"""Fields that a `StepTrace` has as they are in a `Step`."""
+_COPIED = {"query", "reformulated", "judgement", "candidate", "rule", "failure"}
+"""Fields that a `StepTrace` copies from a `Step`."""
 
 
 def _cut(dropped: Dropped) -> Dropped:
-    item, reason = (text[:_LONGEST_DROPPED] for text in (dropped.item, dropped.reason))
+    item, reason = dropped.item[:_LONGEST_DROPPED], dropped.reason[:_LONGEST_DROPPED]
     texts = {"item": replace_invalid(item), "reason": replace_invalid(reason)}
     return dropped.model_copy(update=texts)
 
 
 def _passage(found: Any) -> Passage:
-    """Return a passage of ours, or make one of another program's title and text."""
+    """Return a passage, converted from another program's type with a title and a text."""
     if isinstance(found, Passage):
         return found
     title, text = getattr(found, "title", ""), getattr(found, "text", "")
@@ -319,7 +319,7 @@ def _as_json(value: object) -> Any:
     return json.loads(replace_invalid(json.dumps(plain, ensure_ascii=False)))
 
 
-# --- The journal of a run: one committed row per question, so that a killed run can resume.
+# --- The journal of a run: one committed row per question, so that a killed run can resume
 
 _TABLES = {
     "run": "CREATE TABLE run (protocol TEXT NOT NULL)",
@@ -331,9 +331,9 @@ class RunJournal(Journal):
     """The results of a run, by the position of their question; a context manager.
 
     Raises:
-        ProtocolMismatch: The journal was begun under another protocol than `protocol`.
+        ProtocolMismatch: The journal was started under another protocol than `protocol`.
         InUse: Another process is writing it.
-        DamagedFile: The file is no journal, or is missing and no `protocol` is given.
+        DamagedFile: The file is not a journal, or is missing and no `protocol` is given.
     """
 
     def __init__(self, path: Path, protocol: Protocol | None = None) -> None:
@@ -347,16 +347,17 @@ class RunJournal(Journal):
             self.close()
             raise
 
-    def _begin(self, given: Protocol | None) -> Protocol:
-        begun = self.rows("SELECT protocol FROM run")
-        if not begun and given is not None:
-            self.write("INSERT INTO run VALUES (?)", given.model_dump_json())
-            return given
+    def _begin(self, current: Protocol | None) -> Protocol:
+        """Return the protocol of the journal; a new journal stores the current one."""
+        rows = self.rows("SELECT protocol FROM run")
+        if not rows and current is not None:
+            self.write("INSERT INTO run VALUES (?)", current.model_dump_json())
+            return current
         try:
-            saved = Protocol.model_validate_json(begun[0][0] if begun else "")
+            saved = Protocol.model_validate_json(rows[0][0] if rows else "")
         except ValidationError as error:
             raise self.damaged("its protocol cannot be read") from error
-        differences = saved.differences(given) if given else ()
+        differences = saved.differences(current) if current else ()
         if differences:
             raise ProtocolMismatch(differences, self.path.parent)
         return saved
@@ -369,7 +370,7 @@ class RunJournal(Journal):
     def results(self) -> dict[int, Result]:
         """Return all results so far by position, in order.
 
-        A damaged row counts as missing, as does one at a position that the run does not have.
+        A damaged row counts as missing, as does a row whose position is outside the run.
         """
         rows = self.rows("SELECT position, json, position FROM result ORDER BY position")
         return dict(self.readable(rows, self._read))

@@ -25,7 +25,7 @@ from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.program import split_lms
 from ga_dspy.secrets import withheld
 
-# --- A run in threads, with a journal that survives a crash.
+# --- A run in threads, with a journal that survives a crash
 
 
 class RunProgress(NamedTuple):
@@ -75,8 +75,8 @@ def run(
     """Ask a program every question, journal each answer, and write the report into `out`.
 
     After a crash, a kill or Ctrl-C, call it again to resume: only questions without an answer are
-    asked. summary.json is then the same as that of an uninterrupted run, except for `seconds` and
-    the calls that failed or came from the cache. Transient failures of questions and of steps are
+    asked. summary.json is then the same as after an uninterrupted run, except for `seconds` and the
+    calls that failed or came from the cache. Transient failures of questions and of steps are
     retried once at the end of the run, and when it is resumed.
 
     Args:
@@ -87,26 +87,26 @@ def run(
         examples: Questions with `id`, `question` and `answer` or `answers`, from `load`.
         out: Folder of the run: journal.sqlite, predictions.jsonl, summary.json.
         protocol: The protocol of the run, from `protocol_of` or `Protocol.of(examples, ...)`.
-        threads: Questions to ask in parallel; one asks in the calling thread.
+        threads: Questions to ask in parallel; with 1, the calling thread asks them.
         progress: Called in the calling thread at the start and after every question.
         retry_failures: Also retry permanent failures of an earlier start, such as a prompt that is
             too long.
         abort_after: Stop after so many consecutive endpoint failures; None never stops.
-        judge: The LM that judges the answers at the end (`Judge`). What it failed at is
-            retried when the run is resumed.
+        judge: The LM that judges the answers at the end (`Judge`). Answers that it failed to judge
+            are retried when the run is resumed.
 
     Raises:
         ProtocolMismatch: `out` holds a run under another protocol.
         RunAborted: The endpoint seems to be down; the journal is kept.
         InUse: Another run writes into `out`.
-        InputError: A question has no id or answer, an id is repeated, the questions are not the
-            protocol's, or there is less than one thread; on a cluster, a step's predictors have
+        InputError: A question has no id or answer, an id is repeated, the questions are not those
+            of the protocol, or `threads` is below 1; on a cluster, a step's predictors have
             different LMs.
     """
     _check(examples, protocol)
-    own = dict[str, dspy.BaseLM]()
+    step_lms = dict[str, dspy.BaseLM]()
     if on_cluster() and isinstance(program, MultiHopProgram):
-        program, own = split_lms(program)  # LMs stay here, with their keys
+        program, step_lms = split_lms(program)  # LMs and their keys stay in this process
     total, asking = len(examples), partial(_ask, program)
     with (
         RunJournal(out / JOURNAL, protocol) as journal,
@@ -116,7 +116,8 @@ def run(
 
         def lm_for(asked: tuple[int, dspy.Example]) -> Any:
             lm = wrap_for_work(dspy.settings.lm, calls, asked[0])
-            return StepLMs(lm, {s: wrap(one, like=lm) for s, one in own.items()}) if own else lm
+            steps = {step: wrap(own, like=lm) for step, own in step_lms.items()}
+            return StepLMs(lm, steps) if steps else lm
 
         def report_progress(last: Result | None) -> None:
             if progress:
@@ -124,7 +125,7 @@ def run(
 
         def ask_all(positions: Sequence[int], abort_after: int | None) -> None:
             failures, asked = 0, [(position, examples[position]) for position in positions]
-            # Closed at once if anything below raises, so that the threads stop asking.
+            # Close it at once if anything below raises, so that the threads stop asking.
             with closing(map_parallel(asking, asked, threads, lm_for=lm_for)) as answers:
                 for position, result in answers:
                     # A retry that fails does not replace an answer.
@@ -206,10 +207,10 @@ def _check(examples: Sequence[dspy.Example], protocol: Protocol) -> None:
         seen.add(id)
     if not examples or questions_digest(examples) != protocol.questions_sha256:
         found = f"{len(examples)} questions that are not the {protocol.n} of the protocol"
-        raise InputError(found, remedy="make it of these questions, in this order")
+        raise InputError(found, remedy="make the protocol from these questions, in this order")
 
 
-# --- An LM that judges answers whose wording no script can compare; its cost is separate.
+# --- An LM that judges answers whose wording no script can compare; its cost is counted separately
 
 
 class JudgeAnswer(dspy.Signature):
@@ -228,7 +229,7 @@ class JudgeAnswer(dspy.Signature):
 
 
 class Judge(dspy.Module):
-    """Judges an answer: `judge(question=…, accepted=(…,), answer=…).verdict` is right or wrong."""
+    """Judges answers: `judge(question=…, accepted=(…,), answer=…).verdict` is right or wrong."""
 
     def __init__(self) -> None:
         """Create a judge with the predictor `judge`."""
@@ -256,7 +257,7 @@ class Judge(dspy.Module):
 
 
 def _judge_all(judge: dspy.BaseLM, journal: RunJournal, calls: CallStore, threads: int) -> None:
-    """Have the judge decide on every answer that has no verdict yet."""
+    """Judge every answer that has no verdict yet, and journal the verdicts."""
     asked = []
     for position, result in journal.results().items():
         is_judged = result.judged is not None and result.judged.right is not None
@@ -278,8 +279,8 @@ def _judge(judge: Judge, asked: tuple[int, Result]) -> tuple[int, Result]:
     position, result = asked
     meter, right, error = Meter(), None, None
     try:
-        given = {"question": result.question, "accepted": result.gold, "answer": result.answer}
-        right = judge(**given, meter=meter).verdict == "right"
+        inputs = {"question": result.question, "accepted": result.gold, "answer": result.answer}
+        right = judge(**inputs, meter=meter).verdict == "right"
     except Exception as failure:  # noqa: BLE001 - any failure of a judge is counted and named
         _raise_aborted(failure)
         error = withheld(f"{type(failure).__name__}: {failure}")

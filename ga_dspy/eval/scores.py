@@ -1,4 +1,4 @@
-"""Scores as fractions from 0 to 1, by the official script if there is one."""
+"""Scores from 0 to 1, as the official scripts compute them if there are any."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ga_dspy.programs import EvidenceLink
 from ga_dspy.text import fold, places, stands_in, words
 from ga_dspy.text import normalise as normalise_name
 
-# --- One answer against the accepted ones, by the official HotpotQA and SQuAD scripts.
+# --- Scores of an answer, by the official HotpotQA and SQuAD scripts
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -27,7 +27,7 @@ _CLOSED = frozenset({"yes", "no", "noanswer"})
 
 
 class Overlap(NamedTuple):
-    """What was found compared with what was wanted, such as tokens: fractions from 0 to 1."""
+    """The overlap of predicted and gold items, such as tokens, as fractions from 0 to 1."""
 
     f1: float
     precision: float
@@ -40,8 +40,8 @@ NO_OVERLAP = Overlap(0.0, 0.0, 0.0)
 def normalise(answer: str) -> str:
     """Lower-case, remove ASCII punctuation, remove a/an/the, and collapse spaces, in that order.
 
-    The order is the official one and matters: punctuation is removed first, so "A.N. Other" loses
-    its initials as an article.
+    The order is that of the official script, and it matters: punctuation is removed first, so "A.N.
+    Other" loses its initials as an article.
 
     >>> normalise("The  Beatles, (a band)!")
     'beatles band'
@@ -84,12 +84,11 @@ def answer_overlap(predicted: str, gold: str | Iterable[str]) -> Overlap:
     Overlap(f1=0.8, precision=0.6666666666666666, recall=1.0)
     """
     guess = normalise(predicted)
-    return max(
-        NO_OVERLAP
-        if guess != answer and (guess in _CLOSED or answer in _CLOSED)
-        else _overlap(guess, answer)
-        for answer in _accepted(gold)
-    )
+    overlaps = []
+    for answer in _accepted(gold):
+        is_closed = guess in _CLOSED or answer in _CLOSED
+        overlaps.append(NO_OVERLAP if is_closed and guess != answer else _overlap(guess, answer))
+    return max(overlaps)
 
 
 def f1_squad(predicted: str, gold: str | Iterable[str]) -> float:
@@ -190,7 +189,7 @@ def _title_key(title: str) -> str:
     return " ".join(unicodedata.normalize("NFC", title).split())
 
 
-# --- Supporting facts: the sentences that a quote is from, scored by HotpotQA's rules.
+# --- Supporting facts: the sentences that a quote is from, scored by HotpotQA's rules
 #
 # A fact is the title of a paragraph and the number of a sentence in it, from 0.
 
@@ -210,14 +209,14 @@ class SupportScore(NamedTuple):
 
 
 def support_score(predicted: Iterable[Fact], gold: Iterable[Fact]) -> SupportScore | None:
-    """Compare two sets of facts, with titles as written, as `update_sp` in hotpot_evaluate_v1.py.
+    """Compare two sets of facts as `update_sp` in hotpot_evaluate_v1.py does, titles as written.
 
-    2wikimultihop_evaluate.py does the same with lower-cased titles; facts from `facts_of` have the
-    titles of the question's context, so both give the same score.
+    2wikimultihop_evaluate.py lower-cases titles first. Facts from `facts_of` have the titles of the
+    question's context, so both scripts give the same score.
 
     Returns:
         Fractions from 0 to 1, zeros if nothing was predicted; None without gold facts (MuSiQue,
-        Bamboogle), a case that the script does not have.
+        Bamboogle), a case that the scripts do not cover.
 
     >>> support_score({("Red Lodge", 0), ("Montana", 3)}, {("Red Lodge", 0)})
     SupportScore(em=0.0, f1=0.6666666666666666, precision=0.5, recall=1.0)
@@ -285,22 +284,17 @@ def facts_of(
 
 def _sentences_of(quote: str, title: str, sentences: Sequence[str]) -> set[int]:
     """Return the sentences that a quote is from, with `NO_SENTENCE` if a piece is from none."""
-    numbered = [
-        (word, number)
-        for number, sentence in enumerate((title, *sentences), start=NO_SENTENCE)
-        for word in _folded_words(sentence)
-    ]
-    text = [word for word, _ in numbered]
-    pieces = filter(None, map(_folded_words, quote.split(_BETWEEN_PIECES)))
-    found = [
-        [
-            {number for _, number in numbered[start : start + len(piece)]}
-            for start in places(piece, text)
-        ]
-        for piece in pieces
-    ]
+    text, sentence_of = list[str](), list[int]()  # the words, and the sentence of each
+    for number, sentence in enumerate((title, *sentences), start=NO_SENTENCE):
+        folded = _folded_words(sentence)
+        text += folded
+        sentence_of += [number] * len(folded)
+    occurrences = []
+    for piece in filter(None, map(_folded_words, quote.split(_BETWEEN_PIECES))):
+        starts = places(piece, text)
+        occurrences.append([{*sentence_of[start : start + len(piece)]} for start in starts])
     numbers: set[int] = set()
-    for candidates in sorted(found, key=len):
+    for candidates in sorted(occurrences, key=len):
         stated = [place - {NO_SENTENCE} for place in candidates if place != {NO_SENTENCE}]
         if not candidates:
             numbers.add(NO_SENTENCE)
@@ -310,17 +304,17 @@ def _sentences_of(quote: str, title: str, sentences: Sequence[str]) -> set[int]:
 
 
 def _folded_words(text: str) -> list[str]:
-    # An accent written as a character of its own would cut the word it is in.
+    # A combining accent would split its word.
     return [word.folded for word in words(unicodedata.normalize("NFC", text))]
 
 
-# --- Triples against 2Wiki's gold evidences, regardless of the wording of the relation.
+# --- Triples, scored against 2Wiki's gold evidences, whatever the wording of the relation
 
 Triple = tuple[str, str, str]
 
 
 def triple_score(predicted: Iterable[Triple], gold: Iterable[Triple]) -> Overlap | None:
-    """Score predicted triples against gold ones, each of which can be found only once.
+    """Score predicted triples against gold ones; a gold triple can be matched only once.
 
     Two triples match if they have the same two ends by `same_name`, in either direction ("father
     of" reverses "father"). Duplicates count once. The maximum matching between predicted and gold
@@ -338,22 +332,21 @@ def triple_score(predicted: Iterable[Triple], gold: Iterable[Triple]) -> Overlap
     """
     import networkx
 
-    ours, wanted = (
-        list({tuple(map(normalise_name, triple)): triple for triple in triples}.values())
-        for triples in (predicted, gold)
-    )
+    ours, wanted = _distinct(predicted), _distinct(gold)
     if not wanted:
         return None
-    pairs = [  # ours have numbers from 0, wanted ones from -1 down
-        (i, ~j)
-        for i, one in enumerate(ours)
-        for j, other in enumerate(wanted)
-        if _have_same_ends(one, other)
-    ]
-    matching = networkx.bipartite.hopcroft_karp_matching(
-        networkx.Graph(pairs), {i for i, _ in pairs}
-    )
+    graph = networkx.Graph()
+    for i, one in enumerate(ours):
+        for j, other in enumerate(wanted):
+            if _have_same_ends(one, other):
+                graph.add_edge(("ours", i), ("wanted", j))
+    left = [node for node in graph if node[0] == "ours"]
+    matching = networkx.bipartite.hopcroft_karp_matching(graph, left)
     return _shares(len(matching) // 2, ours, wanted)
+
+
+def _distinct(triples: Iterable[Triple]) -> list[Triple]:
+    return list({tuple(map(normalise_name, triple)): triple for triple in triples}.values())
 
 
 def same_name(one: str, other: str) -> bool:
@@ -388,7 +381,7 @@ def _spelling(name: str) -> str:
     return " ".join(sorted(plain.split())) if dated else plain
 
 
-# --- Faithfulness: whether the edges that an answer cites exist, and are stated where it says.
+# --- Faithfulness: whether cited edges are in the graph and stated in the cited passages
 
 
 def count_faithful(
@@ -437,7 +430,7 @@ def _triple_key(item: EvidenceLink | Relation) -> tuple[str, str, str]:
     return identity(item.head), plain_relation(item.relation), identity(item.tail)
 
 
-# --- The judgement "sufficient" as a classifier.
+# --- The judgement "sufficient" as a classifier
 
 Verdict = tuple[bool, bool | None]
 """Whether a step was judged sufficient, and whether passages of all gold titles had been read."""
@@ -447,8 +440,8 @@ def sufficiency(questions: Iterable[Sequence[Verdict]]) -> dict[str, float | Non
     """Evaluate the judged steps of questions; a positive is a step judged sufficient.
 
     Args:
-        questions: The verdicts of each question, in order; of a failed one, maybe none. Questions
-            without gold titles are left out.
+        questions: The verdicts on the steps of each question, in order. Questions without verdicts
+            or without gold titles are left out.
 
     Returns:
         - questions: Number of questions counted.
@@ -459,25 +452,29 @@ def sufficiency(questions: Iterable[Sequence[Verdict]]) -> dict[str, float | Non
         - stopped_early: Percentage of the questions that ended on "sufficient" too early.
         - searched_long: Percentage of the questions that continued although all was read.
 
-        Percentages of nothing are None.
+        A percentage is None if there is nothing to count.
 
     >>> sufficiency([[(False, False), (True, True)]])["accuracy"]
     100.0
     """
-    known = [steps for steps in questions if steps and all(s is not None for _, s in steps)]
-    counts = Counter(step for steps in known for step in steps)
+    counts, known, early, long = Counter[Verdict](), 0, 0, 0
+    for steps in questions:
+        was_enough = [enough for _, enough in steps]
+        if steps and None not in was_enough:
+            counts.update(steps)
+            known += 1
+            early += steps[-1] == (True, False)
+            long += True in was_enough[:-1]
     right = counts[True, True]
     judged, sufficed = right + counts[True, False], right + counts[False, True]
-    early = sum(steps[-1] == (True, False) for steps in known)
-    long = sum(any(enough for _, enough in steps[:-1]) for steps in known)
     return {
-        "questions": len(known),
+        "questions": known,
         "precision": _percent(right, judged),
         "recall": _percent(right, sufficed),
         "f1": _percent(2 * right, judged + sufficed),
         "accuracy": _percent(right + counts[False, False], counts.total()),
-        "stopped_early": _percent(early, len(known)),
-        "searched_long": _percent(long, len(known)),
+        "stopped_early": _percent(early, known),
+        "searched_long": _percent(long, known),
     }
 
 

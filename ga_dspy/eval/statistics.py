@@ -15,7 +15,7 @@ _SEED = 20_240_601
 
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the values that are known; None if none is."""
+    """Return the mean of the values that are not None; None if all are."""
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
 
@@ -41,7 +41,7 @@ class Paired(NamedTuple):
 def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval of the mean, from 9,999 seeded resamples.
 
-    A single value says nothing about the mean: its interval is the whole scale.
+    The interval of a single value is the whole scale, because it says nothing about the mean.
 
     >>> bootstrap_interval([0.5, 0.5, 0.5])
     (0.5, 0.5)
@@ -49,7 +49,7 @@ def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
     n = len(values)
     if n == 1:
         return 0.0, 1.0
-    # Scores have few distinct values, so a resample is drawn as how often each of them occurs.
+    # Scores have few distinct values: draw how often each of them occurs in a resample.
     distinct, counts = np.unique(np.asarray(values, dtype=np.float64), return_counts=True)
     resamples = np.random.default_rng(_SEED).multinomial(n, counts / n, _RESAMPLES)
     low, high = np.percentile(resamples @ distinct / n, [2.5, 97.5])
@@ -67,12 +67,12 @@ def paired_permutation(first: Sequence[float], second: Sequence[float]) -> Paire
     """
     differences = np.array([one - other for one, other in zip(first, second, strict=True)])
     mean = 100.0 * float(differences.mean())
-    # Swapping equal scores changes nothing. Of one pair, swapped or not, all is as extreme.
+    # Equal scores do not affect the test. With one pair, both permutations are equally extreme.
     differing = differences[differences != 0]
     if len(differing) < 2:
         return Paired(len(first), mean, 1.0)
-    # Signs of differences are flipped, not scores swapped: the difference of two means differs
-    # between equal permutations in its last bits, which counted as less extreme.
+    # Flip the signs of differences instead of swapping scores: the rounding of two means varies
+    # between equal permutations, so that some would count as less extreme.
     test = require("scipy.stats", "search").permutation_test(
         (differing,),
         np.sum,
