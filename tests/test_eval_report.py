@@ -23,6 +23,7 @@ from ga_dspy.eval.report import (
 from ga_dspy.eval.result import StepTrace
 from ga_dspy.eval.statistics import bootstrap_interval, paired_permutation
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation
+from ga_dspy.grounding import Dropped
 from ga_dspy.passage import Passage
 from ga_dspy.programs import EvidenceLink, Step, Usage
 
@@ -304,6 +305,17 @@ def test_the_grounded_share_is_of_what_was_proposed() -> None:
     result = Result.from_prediction(EXAMPLE, prediction()).model_copy(update={"trace": (proposed,)})
     assert grounded_share([result]) == 75.0
     assert grounded_share([failed()]) is None
+
+
+def test_dropped_items_are_stored_cut_short_with_their_kind_and_reason() -> None:
+    item = Dropped(kind="relation", item="\ud800" + 400 * "x", cause="hedged", reason=400 * "y")
+    step = Step(number=1, query="q", dropped=25 * (item,))
+    (trace,) = Result.from_prediction(EXAMPLE, prediction(steps=(step,))).trace
+    assert (trace.dropped, len(trace.dropped_items)) == (25, 20)
+    stored = trace.dropped_items[0]
+    assert (stored.kind, stored.cause) == ("relation", "hedged")
+    assert (len(stored.item), len(stored.reason)) == (300, 300)
+    assert stored.item.encode()
 
 
 def test_a_cited_edge_is_faithful_where_the_graph_has_it_and_its_quote_stands_there() -> None:
