@@ -116,9 +116,9 @@ def parse(text: str) -> Parsed:
     >>> parse("J. K. Rowling's 1,000 fans.").words
     ('J.', 'K.', 'Rowling', "'s", '1,000', 'fans', '.')
     """
-    found = list(_WORD.finditer(text))
-    words = tuple(match[0] for match in found)
-    starts = tuple(match.start() for match in found)
+    matches = list(_WORD.finditer(text))
+    words = tuple(match[0] for match in matches)
+    starts = tuple(match.start() for match in matches)
     breaks = [0] if words else []
     for i in range(1, len(words)):
         is_spaced = text[starts[i] - 1].isspace() and not words[i][0].islower()
@@ -210,8 +210,8 @@ def pattern_spans(parsed: Parsed, *kinds: str) -> list[Span]:
 def shape_spans(parsed: Parsed, kind: str) -> list[Span]:
     """Return the spans of a kind: "name" (capitalised words) or "words" (phrases)."""
     shapes = "".join(map(_shape, parsed.words))
-    found = (match for form in _BY_SHAPES[kind] for match in re.finditer(form, shapes))
-    return [Span(*match.span(1), kind) for match in found]
+    matches = (match for form in _BY_SHAPES[kind] for match in re.finditer(form, shapes))
+    return [Span(*match.span(1), kind) for match in matches]
 
 
 @lru_cache(maxsize=65536)

@@ -131,9 +131,9 @@ def statements(doc: Doc) -> Statements:
 def mentions(parsed: Parsed) -> list[Span]:
     """Return the names and dates in a text, in order; "Salem, Oregon" is one name."""
     dates = {span.end: span for span in english.pattern_spans(parsed, "year", "date")}
-    found = english.shape_spans(parsed, "name") + list(dates.values())
+    candidates = english.shape_spans(parsed, "name") + list(dates.values())
     spans: list[Span] = []
-    for span in sorted(span for span in found if _is_mention(parsed, span)):
+    for span in sorted(span for span in candidates if _is_mention(parsed, span)):
         last = spans[-1] if spans else span
         is_state = parsed.slice(*span[:2]).lower() in english.US_STATES
         is_after_comma = parsed.lower[last.end : span.start] == (",",)
@@ -263,8 +263,8 @@ def walks(question: Question, docs: Sequence[Doc], facts: Sequence[Fact]) -> lis
             if gains and (name not in best or share > best[name].share):
                 is_whole = target in stated and share >= _WHOLE
                 best[name] = Walk((*walk.path, name), other, taken, share, is_whole)
-    found = [walk for name, walk in best.items() if name not in starts]
-    return sorted(found, key=lambda walk: (-walk.share, walk.path))
+    arrived = [walk for name, walk in best.items() if name not in starts]
+    return sorted(arrived, key=lambda walk: (-walk.share, walk.path))
 
 
 # --- Facts to add to a graph
@@ -278,7 +278,7 @@ _NAMING = frozenset("called known named nicknamed renamed titled".split())
 
 
 def additions(
-    question: Question, docs: Sequence[Doc], known: Sequence[Fact], walked: Sequence[Walk]
+    question: Question, docs: Sequence[Doc], known: Sequence[Fact], best_walks: Sequence[Walk]
 ) -> tuple[Fact, ...]:
     """Return up to fourteen facts to add to a graph, those on the walks first.
 
@@ -286,8 +286,8 @@ def additions(
     them yet. If there is a question, one end is in it or on a walk.
     """
     related = {_ends(fact) for fact in known}
-    steps = {frozenset(pair) for walk in walked for pair in pairwise(walk.path)}
-    near = {name for walk in walked for name in walk.path}
+    steps = {frozenset(pair) for walk in best_walks for pair in pairwise(walk.path)}
+    near = {name for walk in best_walks for name in walk.path}
     fresh: list[Fact] = []
     for doc in docs:
         for fact in statements(doc).facts:
@@ -305,12 +305,9 @@ def _ends(fact: Fact) -> frozenset[str]:
 def _is_writable(fact: Fact, doc: Doc) -> bool:
     """Return whether a fact can be written as a graph line, and its passage has both ends."""
     content = f"{doc.title}\n{doc.text}"
-    if fact.head not in content or fact.tail not in content:
-        return False
-    for part in fact[:3]:
-        if part.count("(") != part.count(")") or _UNSAFE.search(part):
-            return False
-    return _NAMING.isdisjoint(fact.relation.split())
+    has_ends = fact.head in content and fact.tail in content
+    is_safe = all(p.count("(") == p.count(")") and not _UNSAFE.search(p) for p in fact[:3])
+    return has_ends and is_safe and _NAMING.isdisjoint(fact.relation.split())
 
 
 def write_facts(facts: Sequence[Fact], docs: Sequence[Doc]) -> str:

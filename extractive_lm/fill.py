@@ -68,11 +68,8 @@ class Filling:
         read = {normalize(bare_title(doc.title)) for doc in self.docs}
         read |= {normalize(self.best.text), *(normalize(fact.head) for fact in self.facts)}
         seen = normalize(" ".join([*(f"{doc.title} {doc.text}" for doc in self.docs), *read]))
-        open_walks = [] if self.walks and self.walks[0].is_whole else self.walks
-        leads: list[tuple[str, set[str]]] = []
-        for walk in open_walks:
-            if walk.taken:
-                leads.append((walk.name, {*walk.taken, *keywords(" ".join(walk.path))}))
+        walks = [walk for walk in self.walks if walk.taken and not self.walks[0].is_whole]
+        leads = [(walk.name, {*walk.taken, *keywords(" ".join(walk.path))}) for walk in walks]
         for name in self.question.names:
             if not any(word in seen for word in normalize(name).split()):
                 leads.append((name, set()))

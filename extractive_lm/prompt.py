@@ -152,11 +152,11 @@ def read_passages(text: str) -> tuple[Doc, ...]:
     (Doc(label=3, title='Red Lodge', text='A city.'),)
     """
     docs: list[Doc] = []
-    for found in filter(None, map(_PASSAGE.match, _BLOCKS.split(text))):
-        title, body = found[2].strip(), " ".join(found[3].split())
+    for match in filter(None, map(_PASSAGE.match, _BLOCKS.split(text))):
+        title, body = match[2].strip(), " ".join(match[3].split())
         if not body:
             title, body = "", title.strip("«»")
-        docs.append(Doc(int(found[1]), "" if title == "(untitled)" else title, body))
+        docs.append(Doc(int(match[1]), "" if title == "(untitled)" else title, body))
     is_plain = text and not docs and not text.startswith(("Read as well", "Thought:", "Search:"))
     return (Doc(1, "", " ".join(text.split())),) if is_plain else tuple(docs)
 

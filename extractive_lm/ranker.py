@@ -171,6 +171,7 @@ def describe(question: Question, pages: Sequence[Page]) -> tuple[list[Place], np
         named.append({about[norm] for norm in page.spans.values() if norm in about})
     stems = [{*page.parsed.stems} for page in pages]
     rows: dict[Place, dict[str, float]] = {}
+    by_phrase: dict[str, list[dict[str, float]]] = defaultdict(list)
     for number, page in enumerate(pages):
         naming = [n for n in range(len(pages)) if number in named[n]]
         pairs = [stems[number] | stems[n] for n in {*naming, *named[number]}]
@@ -182,12 +183,10 @@ def describe(question: Question, pages: Sequence[Page]) -> tuple[list[Place], np
         }
         for span, norm in page.spans.items():
             other = pages[about[norm]] if norm in about else None
-            row = _describe_span(question, page, span, norm, other)
-            rows[norm, number, span] = row | of_page
-    same: dict[str, list[dict[str, float]]] = defaultdict(list)
-    for place, row in rows.items():
-        same[place[0]].append(row)
-    for norm, places in same.items():
+            row = _describe_span(question, page, span, norm, other) | of_page
+            rows[norm, number, span] = row
+            by_phrase[norm].append(row)
+    for norm, places in by_phrase.items():
         # Features of the phrase over all its occurrences.
         focus = [row["focus"] for row in places]
         shared = {
@@ -204,8 +203,8 @@ def describe(question: Question, pages: Sequence[Page]) -> tuple[list[Place], np
 
 def share(stems: Set[str], weights: Mapping[str, float]) -> float:
     """Return the share of the total weight that the stems cover; 0 without any weight."""
-    held = sum(weight for word, weight in weights.items() if word in stems)
-    return held / (sum(weights.values()) or 1.0)
+    covered = sum(weight for word, weight in weights.items() if word in stems)
+    return covered / (sum(weights.values()) or 1.0)
 
 
 def _describe_span(
@@ -216,12 +215,10 @@ def _describe_span(
     first, last = page.parsed.bounds[page.parsed.sentence[start]]
     guessed = (about.type if about else "") or _guess_type(page, span, norm)
     type_fits = float(question.wants == guessed) if guessed and question.wants != "thing" else 0.3
-    if question.wants == "place" and question.noun:
-        is_listed = norm in _PLACES.get(question.noun, _TYPE_OF_NAME)
-        if question.noun in _PLACES:
-            type_fits = float(is_listed)
-        elif is_listed:
-            type_fits = 0.0
+    if question.wants == "place" and question.noun in _PLACES:
+        type_fits = float(norm in _PLACES[question.noun])
+    elif question.wants == "place" and question.noun and norm in _TYPE_OF_NAME:
+        type_fits = 0.0  # "in which city": not a country, state or nationality
     noun, kind_stems = english.stem(question.noun), about.kind if about else frozenset()
     before, behind = page.parsed.stems[first:start][::-1], page.parsed.stems[end:last]
     return {
@@ -253,10 +250,9 @@ def _guess_type(page: Page, span: Span, norm: str) -> str:
     own, before = page.parsed.lower[span.start : span.end], page.parsed.lower[span.start - 1]
     if span.kind == "words":
         return english.noun_type(own[-1]).replace("person", "role")
-    if named_type := english.noun_type(own[-1]) or english.noun_type(own[0]):
-        return named_type
     is_person = english.noun_type(before) == "person" or own[0] in _FIRST_NAMES
-    return "person" if is_person else ""
+    default = "person" if is_person else ""
+    return english.noun_type(own[-1]) or english.noun_type(own[0]) or default
 
 
 # --- Comparisons: "A or B?", "are both ...?"
