@@ -67,9 +67,9 @@ class Run(NamedTuple):
     def line(self) -> str:
         """The method's label with the LMs of its steps; one line of the plot of costs."""
         protocol = self.report.protocol
-        known = METHODS.get(protocol.program)
+        method = METHODS.get(protocol.program)
         lms = [f"{step}: {lm}" for step, lm in protocol.lms.items()]
-        return ", ".join((known.label if known else protocol.program, *lms))
+        return ", ".join((method.label if method else protocol.program, *lms))
 
     @property
     def label(self) -> str:
@@ -86,11 +86,11 @@ def collect(folders: Iterable[Path]) -> list[Run]:
     """
     paths: list[Path] = []
     for folder in folders:
-        found = [journal.parent for journal in sorted(folder.rglob(JOURNAL))]
-        if not found:
+        runs_in = [journal.parent for journal in sorted(folder.rglob(JOURNAL))]
+        if not runs_in:
             remedy = "pass a folder that ga-dspy eval or arena wrote"
             raise InputError(f"{folder} holds no run", remedy=remedy)
-        paths += found
+        paths += runs_in
     # One of the folders may contain another.
     runs = arrange(map(load_report, {path.resolve(): path for path in paths}.values()))
     for (group, label), count in Counter((run.group, run.label) for run in runs).items():
@@ -141,7 +141,7 @@ def run_table(runs: Iterable[Run], baseline: str = BASELINE) -> DataFrame:
         MissingExtra: pandas is not installed.
     """
     method(baseline)
-    limited = {name for name, known in METHODS.items() if known.group == "steps"}
+    limited = {name for name, method in METHODS.items() if method.group == "steps"}
     pairs = [(run, _row(run)) for run in runs]
     compared = (pair for pair in pairs if pair[1]["Program"] not in limited)
     for _, family in groupby(compared, lambda pair: (pair[1]["Group"], pair[1]["Token budget"])):
@@ -449,10 +449,10 @@ def write_report(
     protocols = [run.report.protocol for run in runs]
     entries = [{"hash": one.hash, **one.model_dump(mode="json")} for one in protocols]
     write_whole(out / "protocol.json", json.dumps(entries, ensure_ascii=False, indent=2) + "\n")
-    found, figures = verdicts(table), draw_figures(table, parts, out)
+    conclusions, figures = verdicts(table), draw_figures(table, parts, out)
     sections = ["# Report"]
-    if found:
-        sections += ["## Verdict", "\n".join(f"- {inert(verdict)}" for verdict in found)]
+    if conclusions:
+        sections += ["## Verdict", "\n".join(f"- {inert(verdict)}" for verdict in conclusions)]
     sections += ["## Scores and cost", _INTRODUCTION]
     for group, members in groupby(runs, lambda run: run.group):
         rows = table[table["Group"] == group]
@@ -466,7 +466,7 @@ def write_report(
     if len(failures):
         sections += ["## Failed questions", markdown(failures)]
     write_whole(out / "report.md", "\n\n".join(sections) + "\n")
-    return found, figures
+    return conclusions, figures
 
 
 def _csv_value(value: Any) -> Any:
@@ -542,4 +542,4 @@ def escaped(text: str) -> str:
     plain = re.sub(sign, r"\\\1", " ".join(visible(text).split()))
     # Underscores inside a word are not emphasis.
     emphasis = r"(?<![A-Za-z0-9_])_++|_++(?![A-Za-z0-9])"
-    return re.sub(emphasis, lambda found: r"\_" * len(found[0]), plain)
+    return re.sub(emphasis, lambda match: r"\_" * len(match[0]), plain)

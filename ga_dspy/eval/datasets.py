@@ -62,11 +62,11 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
         raise InputError(f"limit is {limit}", expected="1 or more", remedy="or leave it out")
     name, path = _dataset_name(dataset), Path(path)
     rows = _read_rows(path)
-    found = _dataset_of(rows, path)
+    detected = _dataset_of(rows, path)
     # Rows with only question and answer can be from any dataset, and 2Wiki's fields are optional.
-    is_like = found == "bamboogle" or (name, found) == ("2wikimultihopqa", "hotpotqa")
-    if name not in ("qa", found) and not is_like:
-        wrong, remedy = f"{path} has the fields of {found}", f"load it as {found!r}"
+    is_like = detected == "bamboogle" or (name, detected) == ("2wikimultihopqa", "hotpotqa")
+    if name not in ("qa", detected) and not is_like:
+        wrong, remedy = f"{path} has the fields of {detected}", f"load it as {detected!r}"
         raise InputError(wrong, expected=f"a file of {name}", remedy=remedy)
     examples, unusable, ids = list[dspy.Example](), list[str](), set[str]()
     for position, row in enumerate(rows, start=1):
@@ -148,9 +148,9 @@ def _titled(entries: object) -> list[tuple[str, Any]]:
 
 def _accepted_answers(row: Row) -> tuple[str, ...]:
     """Return all accepted answers, the row's own first; a list is several answers."""
-    given = row.get("answer")
+    answer = row.get("answer")
     more = (*_as_list(row.get("answers")), *_as_list(row.get("answer_aliases")))
-    return _unique(map(_text, (*(_as_list(given) or [given]), *more)))
+    return _unique(map(_text, (*(_as_list(answer) or [answer]), *more)))
 
 
 def _as_list(value: object) -> list[Any]:

@@ -50,8 +50,8 @@ class Method(NamedTuple):
             if name in overrides and overrides[name] != value:
                 wrong = f"{self.name} with {name}={overrides[name]!r}"
                 raise InputError(wrong, expected=f"{name}={value!r}, as the method's name says")
-        known = self.program.declared()
-        fitting = {name: value for name, value in overrides.items() if name in known}
+        declared = self.program.declared()
+        fitting = {name: value for name, value in overrides.items() if name in declared}
         return self.program(retriever, **{**fitting, **self.settings})
 
     @property
@@ -66,10 +66,8 @@ class Method(NamedTuple):
         fit. A method that is named for its number of steps or passages keeps that number.
         """
         room = {"token_budget": tokens, "passage_tokens": max(tokens - ANSWER_TOKENS, 50)}
-        if issubclass(self.program, IterativeProgram):
-            bound, maximum = "max_steps", _BUDGETED_STEPS
-        else:
-            bound, maximum = "k", _BUDGETED_PASSAGES
+        is_loop = issubclass(self.program, IterativeProgram)
+        bound, maximum = ("max_steps", _BUDGETED_STEPS) if is_loop else ("k", _BUDGETED_PASSAGES)
         return room if bound in self.settings else {**room, bound: maximum}
 
 
@@ -136,7 +134,7 @@ def methods(names: str) -> tuple[Method, ...]:
     ['ircot', 'vanilla-rag-10', 'vanilla-rag-15', 'vanilla-rag-20']
     """
     asked = {name.strip() for name in names.split(",") if name.strip()}
-    groups = {found.group for found in _ALL}
+    groups = {method.group for method in _ALL}
     for name in sorted(asked - groups - {"all"}):
         method(name)
     return tuple(m for m in _ALL if "all" in asked or m.name in asked or m.group in asked)

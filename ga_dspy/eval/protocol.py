@@ -174,19 +174,17 @@ class Protocol(BaseModel, frozen=True, extra="forbid"):
     def differences(self, current: Protocol) -> tuple[str, ...]:
         """Return one phrase per differing field, the saved value first."""
         saved, now = _flat(self), _flat(current)
-        found = []
-        # Digests last, as they only say that something differs.
+        phrases = []
+        # Digests last, because they say only that something differs.
         fields = sorted(saved.keys() | now.keys(), key=lambda f: (f.startswith("digests."), f))
         for field in fields:
             was, value = saved.get(field), now.get(field)
             if str(value).startswith(UNKNOWN):
-                what = str(value).removeprefix(UNKNOWN)
-                found.append(
-                    f"{field} holds {what}, which cannot be compared without a fingerprint"
-                )
+                what = f"{field} holds {str(value).removeprefix(UNKNOWN)}"
+                phrases.append(f"{what}, which cannot be compared without a fingerprint")
             elif was != value:
-                found.append(f"{field} was {_as_text(was)}, is {_as_text(value)}")
-        return tuple(found)
+                phrases.append(f"{field} was {_as_text(was)}, is {_as_text(value)}")
+        return tuple(phrases)
 
 
 def _flat(protocol: Protocol) -> dict[str, Any]:
@@ -403,9 +401,8 @@ class _Description:
     def _class(self, kind: Any) -> Any:
         """Describe a class by its code, or by its name if a library's version identifies it."""
         if issubclass(kind, dspy.Signature):
-            fields = [
-                [name, str(f.annotation), f.json_schema_extra] for name, f in kind.fields.items()
-            ]
+            items = kind.fields.items()
+            fields = [[name, str(f.annotation), f.json_schema_extra] for name, f in items]
             return [kind.instructions, self.of(fields)]
         if _is_library(kind):
             return _name(kind)
@@ -470,9 +467,7 @@ class _Description:
 def _is_relevant(name: str, part: Any) -> bool:
     """Return whether a class attribute affects behaviour, unlike those of Python or Pydantic."""
     is_code = isinstance(part, FunctionType | property | classmethod | staticmethod | type)
-    is_plain = part is None or isinstance(
-        part, bool | int | float | str | tuple | list | dict | set
-    )
+    is_plain = isinstance(part, bool | int | float | str | tuple | list | dict | set | None)
     return is_code or (is_plain and not name.startswith(("__", "_abc_", "model_")))
 
 

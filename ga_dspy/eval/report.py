@@ -266,16 +266,15 @@ def by_step(results: Sequence[Result]) -> list[dict[str, float | None]]:
         hits = [state.hit for state in states]
         entities = sum(state.entities for state in states)
         relations = sum(state.relations for state in states)
-        points.append(
-            {
-                "step": step,
-                "reached": len(reached),
-                "hit": _percent_of_known([*hits, *failed]),
-                "overlap": _percent_of_known(one.overlap for one in reached),
-                "entities": entities / len(results),
-                "relations": relations / len(results),
-            }
-        )
+        point = {
+            "step": step,
+            "reached": len(reached),
+            "hit": _percent_of_known([*hits, *failed]),
+            "overlap": _percent_of_known(state.overlap for state in reached),
+            "entities": entities / len(results),
+            "relations": relations / len(results),
+        }
+        points.append(point)
     return points
 
 

@@ -172,7 +172,7 @@ class Result(BaseModel, frozen=True, extra="forbid"):
             graph = KnowledgeGraph()
         links = [link for link in evidence or () if isinstance(link, EvidenceLink)]
         quotes = [(link.title, link.quote) for link in links]
-        known = {passage.id: passage for passage in (*passages, *(get("quoted") or ()))}
+        by_id = {passage.id: passage for passage in (*passages, *(get("quoted") or ()))}
         return cls(
             **_question_fields(example),
             answer=replace_invalid(answer),
@@ -180,7 +180,7 @@ class Result(BaseModel, frozen=True, extra="forbid"):
             facts=tuple(sorted(scores.facts_of(quotes, dict(example.get("paragraphs") or ())))),
             triples=_triples(graph.relations),
             chain=_triples(link for link in links if link.head),
-            cited=scores.count_faithful(links, graph, known),
+            cited=scores.count_faithful(links, graph, by_id),
             steps=_count(steps),
             calls=_count(get("calls")),
             tokens=_count(get("tokens")),
@@ -298,12 +298,12 @@ def _cut(dropped: Dropped) -> Dropped:
     return dropped.model_copy(update=texts)
 
 
-def _passage(found: Any) -> Passage:
+def _passage(item: Any) -> Passage:
     """Return a passage, converted from another program's type with a title and a text."""
-    if isinstance(found, Passage):
-        return found
-    title, text = getattr(found, "title", ""), getattr(found, "text", "")
-    return Passage(id=str(getattr(found, "id", title)), title=title, text=text)
+    if isinstance(item, Passage):
+        return item
+    title, text = getattr(item, "title", ""), getattr(item, "text", "")
+    return Passage(id=str(getattr(item, "id", title)), title=title, text=text)
 
 
 def _triples(items: Iterable[Any]) -> tuple[Triple, ...]:

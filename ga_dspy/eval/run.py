@@ -181,13 +181,13 @@ def run_program(
 
 def _ask(program: Callable[..., object], asked: tuple[int, dspy.Example]) -> tuple[int, Result]:
     """Ask a question; return its position and its result."""
-    begun, (position, example) = time.perf_counter(), asked
+    start, (position, example) = time.perf_counter(), asked
     try:
         result = Result.from_prediction(example, program(question=example.question))
     except Exception as error:  # noqa: BLE001 - any failure is a counted, named, listed result
         _raise_aborted(error)
         result = Result.from_failure(example, error)
-    return position, result.model_copy(update={"seconds": time.perf_counter() - begun})
+    return position, result.model_copy(update={"seconds": time.perf_counter() - start})
 
 
 def _raise_aborted(error: Exception) -> None:
@@ -263,12 +263,11 @@ def _judge_all(judge: dspy.BaseLM, journal: RunJournal, calls: CallStore, thread
         is_judged = result.judged is not None and result.judged.right is not None
         if result.error is None and not is_judged:
             asked.append((position, result))
-    with closing(
-        map_parallel(
-            partial(_judge, Judge()), asked, threads,
-            lm_for=lambda one: wrap_for_work(judge, calls, f"judge {one[0]}"),
-        )
-    ) as judged:  # fmt: skip
+
+    def lm_for(one: tuple[int, Result]) -> Any:
+        return wrap_for_work(judge, calls, f"judge {one[0]}")
+
+    with closing(map_parallel(partial(_judge, Judge()), asked, threads, lm_for=lm_for)) as judged:
         for position, result in judged:
             journal.record(position, result)
             calls.forget(f"judge {position}")

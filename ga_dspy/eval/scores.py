@@ -271,10 +271,10 @@ def facts_of(
     ... }
     True
     """
-    known = {_title_key(title): title for title in paragraphs}
+    titles = {_title_key(title): title for title in paragraphs}
     facts: set[Fact] = set()
     for title, quote in evidence:
-        name = known.get(_title_key(title))
+        name = titles.get(_title_key(title))
         if name is None:
             facts.add((title, NO_SENTENCE))
         else:
@@ -362,11 +362,8 @@ def same_name(one: str, other: str) -> bool:
     True
     """
     mine, yours = _spelling(one), _spelling(other)
-    return (
-        mine == yours
-        or _spelling(split_qualifier(one).base) == yours
-        or _spelling(split_qualifier(other).base) == mine
-    )
+    my_base, your_base = (_spelling(split_qualifier(name).base) for name in (one, other))
+    return mine in (yours, your_base) or my_base == yours
 
 
 def _have_same_ends(one: Triple, other: Triple) -> bool:
@@ -457,24 +454,24 @@ def sufficiency(questions: Iterable[Sequence[Verdict]]) -> dict[str, float | Non
     >>> sufficiency([[(False, False), (True, True)]])["accuracy"]
     100.0
     """
-    counts, known, early, long = Counter[Verdict](), 0, 0, 0
+    counts, counted, early, long = Counter[Verdict](), 0, 0, 0
     for steps in questions:
         was_enough = [enough for _, enough in steps]
         if steps and None not in was_enough:
             counts.update(steps)
-            known += 1
+            counted += 1
             early += steps[-1] == (True, False)
             long += True in was_enough[:-1]
     right = counts[True, True]
     judged, sufficed = right + counts[True, False], right + counts[False, True]
     return {
-        "questions": known,
+        "questions": counted,
         "precision": _percent(right, judged),
         "recall": _percent(right, sufficed),
         "f1": _percent(2 * right, judged + sufficed),
         "accuracy": _percent(right + counts[False, False], counts.total()),
-        "stopped_early": _percent(early, known),
-        "searched_long": _percent(long, known),
+        "stopped_early": _percent(early, counted),
+        "searched_long": _percent(long, counted),
     }
 
 
