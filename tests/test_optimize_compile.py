@@ -287,7 +287,7 @@ def secretive(program: GraphAnchor) -> None:
 UNSAVABLE: dict[str, tuple[Callable[[], GraphAnchor], str]] = {
     "another module": (
         lambda: _set(lambda p: setattr(p, "answer", dspy.ChainOfThought(p.answer.signature))),
-        "could not be saved .*'answer.predict'.*__post_init__.*register",
+        "could not be saved: .*'answer.predict'.*__post_init__.*register",
     ),
     "a predictor's config": (
         lambda: _set(lambda p: p.answer.config.update(temperature=1.0)),

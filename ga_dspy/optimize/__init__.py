@@ -1,4 +1,4 @@
-"""Compiling programs: prompts and demos fitted to an LM and a data set, and what that gains."""
+"""Compile programs: fit prompts and demos to an LM and a data set, and measure the gain."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Compiling a program: measure it, search for better prompts, choose, measure again, save.
+"""Compile a program: measure it, search for better prompts, choose, measure again, save.
 
-`compile` has the phases in order; the functions below it are one phase each.
+`compile` calls the phases in order; each phase is a function below it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RUN = "run"
 """The folder, in the output folder, of everything but the artifact."""
 
 LEDGER, LOG, SUMMARY = "ledger.sqlite", "optimizer.log", "summary.json"
-_TOLERATED = 0.1  # share of the held-out questions that may fail
+_MAX_FAILED = 0.1  # share of the held-out questions
 _NO_LIMIT = 1_000_000  # failures are counted by the baseline and the gate, not by DSPy
 
 
@@ -74,26 +74,26 @@ def compile(
 
     The program is measured on the held-out questions before and after; failed questions are
     retried, and the comparison is over those that both programs answered. `out`/run/ledger.sqlite
-    records every finished LM call: started again after a kill, with the same arguments, the
-    compilation repeats itself from there and pays only for what is missing. What DSPy's
-    optimizers print goes to `out`/run/optimizer.log.
+    records every finished LM call. After a kill, start the compilation again with the same
+    arguments: it replays the finished calls and pays only for the others. The output of DSPy's
+    optimizers goes to `out`/run/optimizer.log.
 
     Args:
         program: The program; it is not changed.
         recipe: How to compile; see `ga_dspy.optimize.recipe`.
         train: Questions to learn from.
         validation: Questions to choose by.
-        test: Questions to measure on; without them the validation questions, which the recipe
-            has seen, and the outcome says so.
+        test: Questions to measure on; by default the validation questions, which the recipe has
+            seen (`Outcome.held_out` tells which).
         out: The folder of the artifact.
-        lm: The task LM; by default the configured one. A step with an LM of its own
-            (`program.read.lm = …`) asks that one, and keeps it.
+        lm: The task LM; by default the configured one. A step that has its own LM
+            (`program.read.lm = …`) keeps it.
         reflection_lm: Reads feedback and rewrites instructions (GEPA).
         prompt_lm: Proposes instructions; by default the task LM.
         teacher_lm: Answers the train questions whose traces become demos, in all steps; by
-            default the task LM, and those of steps. A run that `ga_dspy.testing.recorded_lm`
-            replays costs nothing.
-        caps: The most that may be spent, including both measurements and earlier runs.
+            default the task LM and the LMs of steps. It costs nothing if it replays a recorded run
+            (`ga_dspy.testing.recorded_lm`).
+        caps: Limits on spending, including both measurements and earlier runs.
         threads: Questions asked in parallel.
         seed: Random seed, for optimizers that take one.
         names: A name for each question set ("train", "validation", "test"), such as its file.
@@ -101,19 +101,19 @@ def compile(
         spending: Called with what has been spent, after each LM call, from any thread.
         confirm: Called with the estimate before anything is spent; False stops the compilation.
         keep: Write the compiled program even if it is no better on the held-out questions; by
-            default the program as given is written then.
+            default the program as given is written instead.
 
     Raises:
         InputError, MissingExtra: Something is missing, a question is in two sets, or `confirm`
-            returned False; nothing is spent. Or the caps leave nothing to try; the message names
-            the smallest that do.
+            returned False; nothing is spent. Also if the caps are too low to try a candidate; the
+            message names the lowest that suffice.
         RunAborted: The program, as given or compiled, fails on more than a tenth of the held-out
             questions, or the LM stopped answering.
-        InUse: Another compilation works in `out`.
+        InUse: Another compilation is writing into `out`.
     """
     bare, step_lms = split_lms(program)
-    given = {"train": train, "validation": validation, "test": test}
-    sets = {name: without_context(rows) for name, rows in given.items() if rows is not None}
+    by_role = {"train": train, "validation": validation, "test": test}
+    sets = {role: without_context(rows) for role, rows in by_role.items() if rows is not None}
     roles = {"task": lm or dspy.settings.lm, "reflection": reflection_lm, "prompt": prompt_lm}
     roles["teacher"] = teacher_lm
     job = Job(
@@ -138,19 +138,19 @@ def compile(
     streams = sys.stdout, sys.stderr
 
     def announce(candidate: Candidate) -> None:
-        # While the recipe runs, both streams lead to its log.
+        # While the recipe runs, both streams are redirected to its log.
         with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
             if progress is not None:
                 progress(candidate)
 
-    begun = time.monotonic()
+    start = time.monotonic()
     with CallStore(job.out / RUN / LEDGER, "compilation", on_spent=spending) as ledger:
         before, _ = _measure(job, ledger, job.given, "before")
         baseline = ledger.spent
         trials = Trials(job.given, job.sets["validation"], ledger, announce)
         with _log_output(job):
-            found, stopped = _search(job, trials, baseline)
-            chosen, dropped, cut_short = _choose(job, trials, baseline, found)
+            compiled, stopped = _search(job, trials, baseline)
+            chosen, dropped, cut_short = _choose(job, trials, baseline, compiled)
         stopped, after, rejected = stopped or cut_short, before, None
         if is_changed := mark_of(chosen) != mark_of(job.given):
             after, cut_short = _measure(job, ledger, chosen, "after")
@@ -180,7 +180,7 @@ def compile(
             dropped_demos=dropped,
             stopped=stopped,
             spent=ledger.spent,
-            seconds=round(time.monotonic() - begun, 1),
+            seconds=round(time.monotonic() - start, 1),
             artifact=job.out,
         )
         _write(job.with_step_lms(chosen), outcome, job.lms)
@@ -191,7 +191,7 @@ def _check(job: Job) -> None:
     """Check what can be checked before an LM is called.
 
     Raises:
-        InputError, MissingExtra: Something is missing, or does not go together.
+        InputError, MissingExtra: Something is missing or invalid.
     """
     check_addresses(*job.all_lms)
     check_sets(job.sets)
@@ -201,7 +201,7 @@ def _check(job: Job) -> None:
     job.given.check_ready()
     recipe = {"name": job.recipe.name, "parameters": asdict(job.recipe)}
     if fault := _why_unsavable(job.given, recipe=recipe, lms=job.lms, data=job.data):
-        found = f"the program could not be saved when it is compiled: {fault}"
+        found = f"the compiled program could not be saved: {fault}"
         remedy = "make your modules in the __post_init__ of a class that artifact.register knows"
         raise InputError(found, remedy=remedy)
     recipes.check_prices(job.all_lms, job.caps)
@@ -213,12 +213,13 @@ def _check(job: Job) -> None:
 def _measure(
     job: Job, ledger: CallStore, program: MultiHopProgram, label: str
 ) -> tuple[Report, str]:
-    """Ask a program all held-out questions.
-
-    Calls made before are answered from the ledger. More than a tenth of the answers may not fail.
+    """Ask a program all held-out questions; the ledger answers calls that were made before.
 
     Returns:
-        The report, and the cap that cut it short, if one did.
+        The report, and the cap that cut it short, if any.
+
+    Raises:
+        RunAborted: The program failed on more than a tenth of the questions.
     """
     out, questions = job.out / RUN / label, job.sets[job.held_out]
     protocol = protocol_of(
@@ -229,7 +230,7 @@ def _measure(
         source=job.data[job.held_out]["name"],
         lm=job.lms["task"],
     )
-    # The ledger makes a resumed run free and counts its calls; a journal would hide them.
+    # Start without a journal: the ledger replays finished calls for free, and counts them.
     shutil.rmtree(out, ignore_errors=True)
     gate = Gate(ledger, job.caps)
     with suppress(BudgetExceeded), dspy.context(lm=job.behind(gate).lms["task"]):
@@ -241,11 +242,11 @@ def _measure(
         remedy = "raise the cap and start again: finished calls are kept and not paid twice"
         raise InputError(f"{gate.closed} while the program was measured", remedy=remedy)
     report = Report(protocol, results)
-    if len(lost := _unanswered(report)) > _TOLERATED * len(report.results):
+    if len(lost := _unanswered(report)) > _MAX_FAILED * len(report.results):
+        failed = f"{len(lost)} of {len(report.results)} questions"
+        error = lost[0].error or lost[0].step_failures[-1]
         raise RunAborted(
-            f"{label} compiling, the program failed on {len(lost)} of "
-            f"{len(report.results)} questions, such as: "
-            f"{lost[0].error or lost[0].step_failures[-1]}",
+            f"{label} compiling, the program failed on {failed}, such as: {error}",
             expected="at most a tenth to fail",
             remedy="check that the LM answers and follows the output format (raise max_tokens, "
             "choose another adapter or model), then start again: finished calls are kept",
@@ -254,50 +255,49 @@ def _measure(
 
 
 def _search(job: Job, trials: Trials, baseline: Spent) -> tuple[MultiHopProgram | None, str]:
-    """Let the recipe work within what choosing and the second measurement leave.
+    """Run the recipe within the caps, less a reserve for choosing and the second measurement.
 
     Args:
         job: The compilation.
-        trials: Takes note of each program that is scored.
-        baseline: What measuring the program as given cost.
+        trials: Records each program that is scored.
+        baseline: The cost of measuring the program as given.
 
     Returns:
-        What the recipe found, if it finished, and the cap that stopped it, if one did.
+        The program that the recipe compiled, if it finished, and the cap that stopped it, if any.
     """
     measured, tried = len(job.sets[job.held_out]), len(job.sets["validation"])
     job.caps.check_enough(baseline.times(recipes.needed(measured, tried, job.recipe) / measured))
     reserve = baseline.times(recipes.MARGIN * (measured + tried) / measured)
     gate = Gate(trials.ledger, job.caps.less(reserve))
-    found, stopped = None, ""
-    with _watched(job, trials, gate) as paying:
+    compiled, stopped = None, ""
+    with _recorded(job, trials, gate) as gated:
         try:
-            paying.score(job.given)
-            found = job.recipe.fit(paying, trials)
+            gated.score(job.given)
+            compiled = job.recipe.fit(gated, trials)
         except BudgetExceeded as stop:
             stopped = str(stop)
     _check_answering(gate)
     gate.close("the recipe has finished")
-    return found, stopped
+    return compiled, stopped
 
 
 def _choose(
-    job: Job, trials: Trials, baseline: Spent, found: MultiHopProgram | None
+    job: Job, trials: Trials, baseline: Spent, compiled: MultiHopProgram | None
 ) -> tuple[MultiHopProgram, tuple[str, ...], str]:
-    """Choose the best program on the validation questions whose demos teach no fault.
+    """Choose the program that scores best on the validation questions and has no faulty demos.
 
-    The program as given is one of the candidates, so a recipe that makes things worse changes
-    nothing.
+    The program as given is one of the candidates, so the choice never scores lower than it.
 
     Returns:
         The program, the demos removed from the candidates considered, and the cap that cut the
-        choice short, if one did.
+        choice short, if any.
     """
     gate = Gate(trials.ledger, job.caps.less(baseline.times(recipes.MARGIN)))
     chosen, dropped = job.given, list[str]()
-    # A gate that closes says which cap it was; the program as given is what is left.
-    with suppress(BudgetExceeded), _watched(job, trials, gate) as paying:
-        if found is not None:
-            paying.score(transplanted(job.given, found))
+    # If a cap ends the choice, the gate names it, and the program as given is kept.
+    with suppress(BudgetExceeded), _recorded(job, trials, gate) as gated:
+        if compiled is not None:
+            gated.score(transplanted(job.given, compiled))
         while (best := trials.best()) is not None:
             clean, faults = sanitise(best, job.sets["train"], DEMO_THRESHOLD)
             unsavable = "" if faults else _why_unsavable(best)
@@ -307,7 +307,7 @@ def _choose(
             dropped += faults or [f"all, because it cannot be saved: {unsavable}"]
             trials.discard(best)
             if faults:
-                paying.score(clean)
+                gated.score(clean)
     cut_short = gate.closed
     gate.close("the choice is made")
     _check_answering(gate)
@@ -315,21 +315,21 @@ def _choose(
 
 
 @contextmanager
-def _watched(job: Job, trials: Trials, gate: Gate) -> Iterator[Job]:
-    """Make the task LM, behind a gate, the default LM, and let the trials watch."""
-    paying = job.behind(gate)
+def _recorded(job: Job, trials: Trials, gate: Gate) -> Iterator[Job]:
+    """Yield the job behind a gate; its task LM is the default LM, and the trials record scores."""
+    gated = job.behind(gate)
     with dspy.context(
-        lm=paying.lms["task"],
+        lm=gated.lms["task"],
         callbacks=[*(dspy.settings.callbacks or []), trials],
         num_threads=job.threads,
         max_errors=_NO_LIMIT,
     ):
-        yield paying
+        yield gated
 
 
 @contextmanager
 def _log_output(job: Job) -> Iterator[None]:
-    """Lead what DSPy's optimizers print to a file, without secrets."""
+    """Redirect what DSPy's optimizers print to a file, without secrets."""
     with (
         (job.out / RUN / LOG).open("a", encoding="utf-8") as opened,
         redirect_stdout(cast(Any, CleanStream(opened, job.all_lms))) as file,
@@ -339,7 +339,7 @@ def _log_output(job: Job) -> Iterator[None]:
 
 
 def _check_answering(gate: Gate) -> None:
-    # Questions scored 0 while it was down: nothing chosen or measured by them is worth keeping.
+    # While it was down, questions scored 0, so no choice or measurement by them is valid.
     if gate.down:
         remedy = "check the endpoint and its key, then start again: finished calls are kept"
         raise RunAborted(f"the LM stopped answering: {gate.down}", remedy=remedy)
@@ -347,14 +347,11 @@ def _check_answering(gate: Gate) -> None:
 
 def _answered_by_both(before: Report, after: Report) -> tuple[Report, Report]:
     """Return two reports with the questions that both programs answered."""
-    # A cap may have left some of the questions unasked too.
-    lost = {r.id for report in (before, after) for r in _unanswered(report)}
-    ids = {r.id for r in after.results} - lost
-    first, second = (
-        report._replace(results=tuple(r for r in report.results if r.id in ids))
-        for report in (before, after)
-    )
-    return first, second
+    unanswered = {result.id for result in (*_unanswered(before), *_unanswered(after))}
+    # A cap may have left some questions of the second report unasked.
+    ids = {result.id for result in after.results} - unanswered
+    baseline = before.part(result for result in before.results if result.id in ids)
+    return baseline, after.part(result for result in after.results if result.id in ids)
 
 
 def _figures(report: Report) -> dict[str, float]:
@@ -373,35 +370,36 @@ def _unanswered(report: Report) -> list[Result]:
 def without_context(examples: Examples) -> list[dspy.Example]:
     """Return questions without the paragraphs of their file.
 
-    Programs search for their own passages. Optimizers that print whole examples would put ten
-    paragraphs a question into a prompt, and demos would carry them into the artifact.
+    Programs search for passages themselves. Optimizers that print whole examples would put ten
+    paragraphs per question into a prompt, and demos would carry them into the artifact.
     """
-    left_out = ("paragraphs", "supporting_facts")
-    return [
-        example.without(*(name for name in left_out if name in example)) for example in examples
-    ]
+    stripped = []
+    for example in examples:
+        present = [name for name in ("paragraphs", "supporting_facts") if name in example]
+        stripped.append(example.without(*present))
+    return stripped
 
 
 def check_sets(sets: Mapping[str, Examples]) -> None:
     """Check that no set is empty and that no two of them share a question, by id or by text.
 
     Raises:
-        InputError: A set is empty, or two share a question: what is learned from one would be
-            measured on the other. Texts are compared without case, punctuation and articles.
+        InputError: A set is empty, or two share a question, so that the program would be measured
+            on what it learned. Texts are compared without case, punctuation and articles.
     """
     for name, examples in sets.items():
         if not examples:
             raise InputError(f"the {name} set is empty", expected="at least one question")
     for (first, a), (second, b) in combinations(sets.items(), 2):
-        known = {key for example in b for key in _keys(example)}
-        if shared := [example.question for example in a if known & _keys(example)]:
+        keys = {key for example in b for key in _keys(example)}
+        if shared := [example.question for example in a if keys & _keys(example)]:
             wrong = f"{len(shared)} questions are in {first} and in {second}, by id or by text"
-            remedy = f"take them out of {first}, or give each question an id of its own"
+            remedy = f"take them out of {first}, or give each question its own id"
             raise InputError(f"{wrong}: {listed(map(repr, shared), 3)}", remedy=remedy)
 
 
 def _keys(example: dspy.Example) -> set[str]:
-    """Return what a question is recognised by: its id, and its text."""
+    """Return the keys that identify a question: its text and its id."""
     return {normalise(example.question), f"id: {example.get('id')}"} - {"id: ", "id: None"}
 
 

@@ -1,4 +1,4 @@
-"""Few-shot demos: which ones would teach a fault, and how prompts read."""
+"""Few-shot demos: remove those that teach a fault, shorten them, show prompts to people."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LABEL = re.compile(r"^\[(\d+)\] ", re.MULTILINE)
 _TRIED = re.compile(r"^\d+\. (.*) => ", re.MULTILINE)
 _SEARCHED = re.compile(r"^Search: (.*)$", re.MULTILINE)
 _IN_BRACKETS = re.compile(r"\[([\d,;\s]+)\]")
-_CUT = "<TRUNCATED FOR BREVITY>"  # what SIMBA leaves of a long input
+_CUT = "<TRUNCATED FOR BREVITY>"  # SIMBA's mark in a long input
 _MARK = "augmented"
 
 
 class Sanitised(NamedTuple):
-    """A program without faulty demos, and why each of those was removed."""
+    """A program without faulty demos, and the reason for each removal."""
 
     program: MultiHopProgram
     dropped: tuple[str, ...]
@@ -35,17 +35,17 @@ class Sanitised(NamedTuple):
 def sanitise(
     program: MultiHopProgram, train: Sequence[dspy.Example], threshold: float
 ) -> Sanitised:
-    """Remove every demo that would teach a fault, and from the others what is no field.
+    """Remove demos that would teach a fault; reduce the others to the fields of their signature.
 
     Args:
         program: The compiled program; it is not changed.
-        train: The questions the demos are from, with their answers.
+        train: The questions that the demos are from, with their answers.
         threshold: The minimum F1 of an answer in a demo.
     """
     answers = {normalise(e.question): tuple(e.get("answers") or (e.answer,)) for e in train}
     clean, dropped = program.deepcopy(), []
     for name, predictor in clean.named_predictors():
-        kept, signature = [], predictor.signature
+        demos, signature = [], predictor.signature
         for number, demo in enumerate(predictor.demos, 1):
             gold = answers.get(normalise(str(demo.get("question", ""))), ())
             if fault := next(faults(demo, signature, gold, threshold), ""):
@@ -53,8 +53,8 @@ def sanitise(
                 continue
             shown = {k: v for k, v in demo.items() if k in signature.fields or k == _MARK}
             inputs = [k for k in signature.input_fields if k in shown]
-            kept.append(dspy.Example(**shown).with_inputs(*inputs))
-        predictor.demos = kept
+            demos.append(dspy.Example(**shown).with_inputs(*inputs))
+        predictor.demos = demos
     return Sanitised(clean, tuple(dropped))
 
 
@@ -66,9 +66,9 @@ def faults(
 ) -> Iterator[str]:
     """Yield the faults that a demo would teach.
 
-    An item of the graph that its passages do not support (from a rejected attempt, or from passages
-    that the demo does not show), a secret, a guess, a wrong candidate or answer, a repeated query,
-    a cut-off input.
+    A fault is a graph item that its passages do not support (it is from a rejected attempt, or from
+    passages that the demo does not show), a secret, a guess, a wrong candidate or answer, a
+    repeated query, or a truncated input.
     """
     if any(_CUT in str(value) for value in demo.values()):
         yield "an input is cut off"
@@ -95,7 +95,7 @@ def _ungrounded(demo: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _aimless(demo: Mapping[str, Any], signature: type[dspy.Signature]) -> Iterator[str]:
-    """Yield the faults of a turn that repeats a query, or answers what it has not read."""
+    """Yield repeated queries, and an answer that is not in the transcript."""
     transcript = str(demo.get("transcript", ""))
     earlier = [*_TRIED.findall(str(demo.get("tried", ""))), *_SEARCHED.findall(transcript)]
     searched = {fold(query) for query in earlier}
@@ -110,34 +110,34 @@ def _aimless(demo: Mapping[str, Any], signature: type[dspy.Signature]) -> Iterat
 
 
 def _wrong(demo: Mapping[str, Any], gold: Sequence[str], threshold: float) -> Iterator[str]:
-    given = demo.get("answer", conclusion(str(demo.get("thought", ""))))
-    if given is not None and not _searches(demo) and f1(str(given), gold) < threshold:
-        yield f"its answer {str(given)!r} is not the right one"
+    answer = demo.get("answer", conclusion(str(demo.get("thought", ""))))
+    if answer is not None and not _searches(demo) and f1(str(answer), gold) < threshold:
+        yield f"its answer {str(answer)!r} is not the right one"
     candidate = str(demo.get("candidate") or "")
     if demo.get("judgement") == "sufficient" and candidate and f1(candidate, gold) == 0.0:
         yield f"it calls the wrong candidate {candidate!r} sufficient"
 
 
 def _searches(demo: Mapping[str, Any]) -> bool:
-    """Return whether a turn that may search or answer searches."""
+    """Return whether a demo of a turn that can search or answer searches."""
     return "transcript" in demo and bool(demo.get("query")) and not demo.get("answer")
 
 
 def shortened(demo: dspy.Example) -> dspy.Example:
-    """Return a demo with only those of its passages that its other fields cite.
+    """Return a demo with only the passages that its other fields cite.
 
-    A passage costs a hundred tokens in every prompt, and one that does not bear on the question
-    teaches nothing. A demo that cites none keeps all.
+    A passage adds about a hundred tokens to every prompt, and one that the answer does not need
+    teaches nothing. A demo that cites no passage keeps all.
     """
     blocks = str(demo.get("passages") or "").split("\n\n")
-    own = (str(v) for k, v in demo.items() if k not in ("passages", "tried"))
-    cited = {label for text in own for label in cited_in(text)}
-    kept = [b for b in blocks if (found := _LABEL.match(b)) and int(found[1]) in cited]
-    return demo.copy(passages="\n\n".join(kept)) if kept else demo
+    others = [str(value) for name, value in demo.items() if name not in ("passages", "tried")]
+    cited = {label for text in others for label in cited_in(text)}
+    shown = [b for b in blocks if (label := _LABEL.match(b)) and int(label[1]) in cited]
+    return demo.copy(passages="\n\n".join(shown)) if shown else demo
 
 
 def cited_in(notes: str) -> tuple[int, ...]:
-    """Return the passage numbers in notes, which are in square brackets.
+    """Return the passage numbers that notes cite in square brackets.
 
     >>> cited_in("Born in 1961 in Tavira [1, 4].")
     (1, 4)
@@ -148,13 +148,13 @@ def cited_in(notes: str) -> tuple[int, ...]:
 def labelled(program: MultiHopProgram, rows: Sequence[dspy.Example]) -> MultiHopProgram:
     """Return a copy of a program with train rows as demos of the predictor that answers.
 
-    A row has a question and its answer: an incomplete demo, which DSPy marks as such. It is added
-    to the demos that the predictor has. Predictors that read and judge keep theirs, since no row
-    has their outputs.
+    A row has a question and an answer: an incomplete demo, which DSPy marks as such. The rows
+    precede the demos that the predictor has. Predictors that read and judge are unchanged, since
+    no row has their outputs.
     """
     copied: MultiHopProgram = program.deepcopy()
     for predictor in copied.predictors():
-        # From a bare answer, a predictor that may search instead would learn never to search.
+        # A predictor that can also search would learn from bare answers never to do so.
         if {"answer", "query"} & predictor.signature.output_fields.keys() == {"answer"}:
             shown = (dspy.Example(question=row.question, answer=row.answer) for row in rows)
             predictor.demos = [*(row.with_inputs("question") for row in shown), *predictor.demos]
@@ -162,26 +162,25 @@ def labelled(program: MultiHopProgram, rows: Sequence[dspy.Example]) -> MultiHop
 
 
 class Prompt(NamedTuple):
-    """The prompt of a predictor for a person to read: its instruction and each of its demos."""
+    """The prompt of a predictor as text for people: its instruction and its demos."""
 
     instruction: str
     demos: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the instruction and the demos, numbered from 1."""
-        shown = (f"--- demo {n} ---\n{demo}" for n, demo in enumerate(self.demos, 1))
-        return "\n\n".join([self.instruction, *shown])
+        demos = [f"--- demo {n} ---\n{demo}" for n, demo in enumerate(self.demos, 1)]
+        return "\n\n".join([self.instruction, *demos])
 
 
 def prompts(program: MultiHopProgram) -> dict[str, Prompt]:
     """Return the prompt of each predictor, by its name."""
-    return {
-        name: Prompt(
-            predictor.signature.instructions,
-            tuple(
-                "\n".join(f"{key}: {value}" for key, value in demo.items() if key != _MARK)
-                for demo in predictor.demos
-            ),
-        )
-        for name, predictor in program.named_predictors()
-    }
+    by_name = {}
+    for name, predictor in program.named_predictors():
+        demos = tuple(map(_demo_text, predictor.demos))
+        by_name[name] = Prompt(predictor.signature.instructions, demos)
+    return by_name
+
+
+def _demo_text(demo: Mapping[str, Any]) -> str:
+    return "\n".join(f"{key}: {value}" for key, value in demo.items() if key != _MARK)

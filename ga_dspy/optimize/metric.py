@@ -1,9 +1,8 @@
-"""The one metric of every recipe: F1 as score, faults in words as feedback.
+"""The metric of all recipes: F1 as the score, and feedback that describes the errors.
 
-Each predictor gets feedback on its own errors only. Which those are follows from its output fields
-and from the step of the search that its call belongs to. Gold titles and answers are known here and
-nowhere else in a program: they reach the LM that rewrites instructions, never a demo or a prompt of
-the program itself.
+Each predictor gets feedback on its own errors only: its output fields, and the step that its call
+belongs to, determine which those are. Only this module uses gold titles and answers. They reach the
+LM that rewrites instructions, never a demo or a prompt of the program itself.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ga_dspy.programs import MultiHopProgram, Step
 from ga_dspy.text import mentions
 
 DEMO_THRESHOLD = 0.8
-"""The minimum F1 of a demo's answer: DSPy accepts any truthy score, and F1 0.1 is wrong."""
+"""The minimum F1 of a demo's answer; DSPy alone would accept any score above 0."""
 
 _SEARCH = frozenset({"judgement", "thought", "next_query"})
 _MOST_DROPPED = 5
@@ -140,10 +139,10 @@ class Case:
 def share_of(
     outputs: frozenset[str], case: Case, trace: Sequence[Any], call: Any
 ) -> tuple[frozenset[str], tuple[Step, ...]]:
-    """Return what one call of a predictor is responsible for: outputs, and steps.
+    """Return the outputs and the steps that one call of a predictor is responsible for.
 
-    The steps are all, unless the predictor is called once in each step, or in each that brings new
-    passages, and perhaps once before the first.
+    These are all steps, unless the predictor is called once per step, or once per step with new
+    passages, and at most once before the first.
     """
     predictor, _, reply = call
     calls = [entry for entry in trace if entry[0].signature.equals(predictor.signature)]
@@ -158,7 +157,7 @@ def share_of(
     return outputs, case.steps
 
 
-# --- The faults in words, by the predictor that could have done better
+# --- Feedback: the errors, by the predictor that could have avoided them
 
 
 def _faults(
@@ -178,7 +177,7 @@ def _faults(
 
 
 def _index_faults(case: Case, steps: Sequence[Step]) -> Iterator[str]:
-    """Yield gold passages from which nothing was kept, and items that no passage supports."""
+    """Yield gold passages from which the graph has nothing, and items that no passage supports."""
     for step in steps:
         for title in (p.title for p in case.gold_in(step) if p.id not in case.indexed):
             fault = f'the needed passage "{title}" was read, and nothing of it is in the graph'
@@ -189,30 +188,27 @@ def _index_faults(case: Case, steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _search_faults(case: Case, steps: Sequence[Step], *, judged: bool) -> Iterator[str]:
-    """Yield searches ended too early or too late, and queries that missed what was needed.
+    """Yield searches that ended too early or too late, and queries that missed what was needed.
 
     Args:
         case: The question.
         steps: The steps to check.
-        judged: Whether the LM ends the search with "sufficient", or in another way.
+        judged: Whether the LM ends the search with "sufficient", not in another way.
     """
     early = '"sufficient" was said too early' if judged else "the search was ended too early"
     late = '"sufficient" came too late' if judged else "the search was ended too late"
     for step in steps:
-        unread, fault = case.unread_after(step), ""
+        unread, query, fault = case.unread_after(step), _query(step), ""
         needed = "the needed passage " + ", ".join(f'"{title}"' for title in unread)
         if step.judgement == "sufficient" and unread:
-            query = _query(step)
             fault = f'{early}: {needed} had not been read; the query before was "{query}"'
         elif unread and step is not case.steps[-1]:
             after = case.steps[case.steps.index(step) + 1]
             if case.unread_after(after) == unread:
                 fault = f'the next query "{_query(after)}" did not bring {needed}'
         elif unread:
-            query = _query(step)
-            fault = (
-                f'the search ended and {needed} was never retrieved; the last query was "{query}"'
-            )
+            missed = f"the search ended and {needed} was never retrieved"
+            fault = f'{missed}; the last query was "{query}"'
         elif step.judgement == "insufficient" and case.gold_titles:
             fault = f"{late}: every needed passage had been read by the end of this step"
         if fault:
@@ -220,35 +216,33 @@ def _search_faults(case: Case, steps: Sequence[Step], *, judged: bool) -> Iterat
 
 
 def _answer_faults(case: Case) -> Iterator[str]:
-    """Yield why an answer is wrong: missed, too long, too short, or of the wrong kind."""
+    """Yield why an answer is wrong: of the wrong kind, too long, too short, or another one."""
     gold = case.answers[0]
     if f1(case.answer, case.answers) == 1.0:
         if case.steps and not case.supported and normalise(gold) not in _CLOSED:
             yield "The answer is right, but was not found in the passages cited."
         return
-    expected, given = set(normalise(gold).split()), set(normalise(case.answer).split())
+    expected, answered = set(normalise(gold).split()), set(normalise(case.answer).split())
     where = next((p.title for p in case.passages if mentions(gold, p.content)), None)
     if case.steps and where is None and normalise(gold) not in _CLOSED:
         yield "The passages read do not hold the answer: an earlier step is at fault, not this one."
     elif kind := _wrong_kind(gold, case.answer):
         yield f'The answer is of the wrong kind: expected {kind} ("{gold}"), not "{case.answer}".'
-    elif expected < given:
+    elif expected < answered:
         yield f'The answer "{case.answer}" is too long: "{gold}" alone is asked for.'
-    elif given and given < expected:
+    elif answered and answered < expected:
         yield f'The answer "{case.answer}" is too short: "{gold}" is asked for.'
     elif where:
-        yield (
-            f'The answer "{gold}" stands in the passage "{where}" and was missed; '
-            f'"{case.answer}" was answered.'
-        )
+        missed = f'The answer "{gold}" stands in the passage "{where}" and was missed'
+        yield f'{missed}; "{case.answer}" was answered.'
     else:
         yield f'The answer is "{gold}"; "{case.answer}" was answered.'
 
 
-def _wrong_kind(gold: str, given: str) -> str:
-    if (normalise(gold) in _CLOSED) != (normalise(given) in _CLOSED):
+def _wrong_kind(gold: str, answer: str) -> str:
+    if (normalise(gold) in _CLOSED) != (normalise(answer) in _CLOSED):
         return "yes or no" if normalise(gold) in _CLOSED else "a span of the passages"
-    return "a number or a date" if _NUMBER.search(gold) and not _NUMBER.search(given) else ""
+    return "a number or a date" if _NUMBER.search(gold) and not _NUMBER.search(answer) else ""
 
 
 def _query(step: Step) -> str:

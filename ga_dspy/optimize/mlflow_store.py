@@ -1,7 +1,7 @@
-"""An MLflow store: where it is, how to reach it, and what must not be sent to it.
+"""An MLflow store: its address, its client, and what is removed before anything is sent.
 
-`reaching` is the one place where errors of a store are caught. What is sent has passed
-`publishable`, since people who see a store may not have your keys.
+`reaching` is the only place that catches errors of a store. Everything sent passes through
+`publishable`, because people who can read a store must not see your keys.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _SETTINGS = {
 
 
 class TrackingFailed(GaDspyError):
-    """The tracking store was not reached, or rejected what it was sent.
+    """The tracking store could not be reached, or rejected a request.
 
     Attributes:
-        is_outage: Whether it was not reached, so that it may take later what it did not take now.
+        is_outage: Whether it could not be reached, so that a retry may succeed.
     """
 
     def __init__(self, uri: str, cause: BaseException) -> None:
@@ -62,26 +62,26 @@ class TrackingFailed(GaDspyError):
         while (under := innermost.__cause__ or innermost.__context__) is not None:
             innermost = under
         self.is_outage = isinstance(innermost, OSError)
-        found = innermost if self.is_outage else cause
-        text = " ".join(str(found).replace(uri, self.uri).split())
+        error = innermost if self.is_outage else cause
+        text = " ".join(str(error).replace(uri, self.uri).split())
         remedy = "check that the server is up and the address is right"
-        what = f"MLflow at {self.uri} failed ({type(found).__name__}: {text[:300]})"
+        what = f"MLflow at {self.uri} failed ({type(error).__name__}: {text[:300]})"
         super().__init__(what, remedy=remedy)
 
 
 def store_uri(uri: str | None, root: Path) -> str:
-    """Return the address given, else that of `MLFLOW_TRACKING_URI`, else the store in `root`."""
+    """Return `uri`, else the address in `MLFLOW_TRACKING_URI`, else the store in `root`."""
     local = f"{_SQLITE}{(root.resolve() / 'mlflow.db').as_posix()}"
     return uri or os.environ.get(_URI) or local
 
 
 @contextmanager
 def reaching(uri: str) -> Iterator[MlflowClient]:
-    """Point MLflow at a store and its model registry, and give its client.
+    """Point MLflow at a store and its model registry, and yield the client.
 
-    A dead server is given up after two attempts of ten seconds; settings that the user made in the
-    environment take precedence. MLflow's own log messages are silenced below warnings. MLflow
-    points where it did again at the end.
+    A server that does not answer fails after two attempts of ten seconds; settings in the
+    environment take precedence. MLflow logs warnings and errors only. At the end, its previous
+    address and the environment are restored.
 
     Raises:
         TrackingFailed: The store failed: MLflow, the network, the database or the disk.
@@ -96,7 +96,7 @@ def reaching(uri: str) -> Iterator[MlflowClient]:
             from sqlalchemy.exc import SQLAlchemyError
 
             log.setLevel(max(level, logging.WARNING))
-            given = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
+            previous = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
             mlflow.set_tracking_uri(uri)
             try:
                 if uri.startswith(_SQLITE):
@@ -105,7 +105,7 @@ def reaching(uri: str) -> Iterator[MlflowClient]:
             except (mlflow.exceptions.MlflowException, SQLAlchemyError, OSError) as error:
                 raise TrackingFailed(uri, error) from error
             finally:
-                mlflow.set_tracking_uri(None if given == before.get(_URI) else given)
+                mlflow.set_tracking_uri(None if previous == before.get(_URI) else previous)
         finally:
             log.setLevel(level)
             for name in (*_SETTINGS, _URI):
@@ -118,17 +118,17 @@ def _file_of(uri: str) -> Path:
 
 
 def experiment_of(client: MlflowClient, uri: str, root: Path, name: str = EXPERIMENT) -> str:
-    """Return the id of an experiment; it is created if it does not exist.
+    """Return the id of an experiment, which is created if it does not exist.
 
     Args:
         client: The client of the store.
-        uri: The store. A database keeps the files of runs in a folder beside it, or in `root`;
-            a server decides itself.
+        uri: The store. The files of a database's runs are in a folder beside it, or in `root`; a
+            server has its own folder.
         root: The folder of the local store.
-        name: Its name.
+        name: The name of the experiment.
     """
-    if (found := client.get_experiment_by_name(name)) is not None:
-        return str(found.experiment_id)
+    if (experiment := client.get_experiment_by_name(name)) is not None:
+        return str(experiment.experiment_id)
     location = None
     if uri.startswith(_DATABASES):
         folder = _file_of(uri).parent if uri.startswith(_SQLITE) else root.resolve()
@@ -136,7 +136,7 @@ def experiment_of(client: MlflowClient, uri: str, root: Path, name: str = EXPERI
     return str(client.create_experiment(name, artifact_location=location))
 
 
-# --- From an address to a folder on this disk
+# --- Download a program
 
 
 def resolve(uri: str, *, tracking_uri: str | None = None) -> Path:
@@ -154,7 +154,7 @@ def resolve(uri: str, *, tracking_uri: str | None = None) -> Path:
 
     Raises:
         InputError: There is no such model, alias, version, run or folder.
-        TrackingFailed: The store was not reached.
+        TrackingFailed: The store could not be reached.
         MissingExtra: mlflow is not installed.
     """
     store = store_uri(tracking_uri, ROOT)
@@ -179,17 +179,17 @@ def resolve(uri: str, *, tracking_uri: str | None = None) -> Path:
     return Path(local).parent
 
 
-# --- What is sent
+# --- Remove secrets from what is sent
 
 
 def publishable(value: object, known: Collection[str] = ()) -> Any:
     """Return a value as JSON, with everything that looks like a secret replaced by its kind.
 
-    Texts are checked line by line, so that a prompt loses a line and not its whole.
+    Texts are checked line by line, so that a prompt loses only the lines with secrets.
 
     Args:
-        value: What is sent.
-        known: Secrets beside those of this process.
+        value: The value to send.
+        known: Secrets in addition to those of this process.
 
     >>> publishable({"recipe": "gepa", "api_key": "abc", "notes": ["fine", "sk-" + 20 * "x"]})
     {'recipe': 'gepa', 'api_key': '(withheld)', 'notes': ['fine', '(withheld: an API key)']}

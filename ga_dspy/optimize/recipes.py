@@ -1,8 +1,8 @@
-"""The recipes: ways to compile a program, each a small value with its settings.
+"""Recipes: ways to compile a program, and an estimate of what one costs.
 
-A recipe states what it needs (`check`) and about how much it does (`work`), and does it (`fit`),
-mostly with one of DSPy's optimizers. First come those that find demos, then the one that proposes
-instructions, and those whose LM reads what went wrong.
+A recipe checks its requirements (`check`), estimates its work (`work`) and compiles a program
+(`fit`), mostly with one of DSPy's optimizers. The first changes settings, the next find demos, one
+proposes instructions, and in the last an LM reflects on errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Examples = Sequence[dspy.Example]
 
 
 class Work(NamedTuple):
-    """About how much a recipe does: runs of the program, and calls of an LM that proposes."""
+    """The estimated work of a recipe: runs of the program, and calls that propose instructions."""
 
     questions: int
     proposals: int = 0
@@ -42,14 +42,14 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """A way to compile a program: a small value with its settings.
+    """A way to compile a program; its fields are its settings.
 
-    A subclass implements `fit`, mostly with one of DSPy's optimizers. It states what it needs in
-    `least` and `check`, and how much it does in `work`.
+    A subclass implements `fit`, mostly with one of DSPy's optimizers, and estimates its work in
+    `work`. `least`, `check` and `check_program` state its requirements.
 
     Attributes:
         name: Its name on the command line.
-        package: A package that it needs and the extra that installs it; empty for none.
+        package: A package that it needs, and the extra that installs it; empty for none.
         roles: The roles of the LMs that it needs.
     """
 
@@ -58,11 +58,11 @@ class Recipe:
     roles: ClassVar[tuple[str, ...]] = ("task",)
 
     def least(self) -> int:
-        """Return the fewest train questions; by default one for each demo."""
+        """Return the minimum number of train questions; by default one per demo."""
         return max(1, getattr(self, "demos", 1))
 
     def check(self, train: int, lms: Mapping[str, dspy.BaseLM]) -> None:
-        """Check what the recipe needs: packages, LMs, question sets.
+        """Check that the packages, LMs and train questions that the recipe needs are there.
 
         Args:
             train: The number of train questions.
@@ -90,32 +90,33 @@ class Recipe:
         """
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
-        """Return about how much the recipe does."""
+        """Return the estimated work."""
         raise TypeError(f"{type(self).__name__} must implement work(train, validation, predictors)")
 
     def fit(self, job: Job, trials: Trials) -> MultiHopProgram:
-        """Compile; the given program is not changed."""
+        """Return the compiled program; the given program is not changed."""
         raise TypeError(f"{type(self).__name__} must implement fit(job, trials)")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A compilation as it was asked for, and what its recipe works with.
+    """The arguments of a compilation, from which a recipe works.
 
-    The program has no LMs of its steps: optimizers remove or copy those. The task LM asks them.
+    The program has no LMs of single steps, because optimizers would remove or copy them; the task
+    LM routes calls to them instead (`behind`).
 
     Attributes:
-        given: The program; optimizers get it, and do not change it.
-        step_lms: The LMs that its steps have of their own.
-        recipe: How to compile.
+        given: The program as given; optimizers do not change it.
+        step_lms: The LMs of steps that have their own.
+        recipe: The recipe.
         sets: The questions: "train" to learn from, "validation" to choose by, and perhaps "test".
         data: Digest, size and name of each set.
         out: The folder of the artifact.
         lms: LMs by role: "task", the default LM while a recipe runs; "reflection", which reads
             feedback and rewrites instructions; "prompt", which proposes instructions; "teacher",
             whose runs of train questions become demos.
-        caps: The most that may be spent.
-        metric: Score and feedback.
+        caps: Limits on spending.
+        metric: The metric, with feedback.
         threads: Threads for evaluations.
         seed: Random seed, for optimizers that take one.
     """
@@ -143,14 +144,14 @@ class Job:
         return [*self.lms.values(), *self.step_lms.values()]
 
     def with_step_lms(self, program: MultiHopProgram) -> MultiHopProgram:
-        """Return a copy of a program with the LMs of its steps."""
+        """Return a copy of a program in which steps have their own LMs again."""
         copied: MultiHopProgram = program.deepcopy()
         for name, predictor in copied.named_predictors():
             predictor.lm = self.step_lms.get(name.partition(".")[0])
         return copied
 
     def behind(self, gate: Gate) -> Job:
-        """Return the job with LMs that pay through a gate; the task LM asks those of steps."""
+        """Return the job with its LMs behind a gate; the task LM routes steps to their own LMs."""
         lms: dict[str, dspy.BaseLM] = {
             role: wrap_for_gate(lm, gate, role) for role, lm in self.lms.items()
         }
@@ -162,14 +163,13 @@ class Job:
     def compiled(self, optimizer: Any, **given: Any) -> MultiHopProgram:
         """Compile the program with one of DSPy's optimizers.
 
-        Demos show only the passages that they cite. A predictor for which it finds no demo keeps
-        those that it had.
+        Demos show only the passages that they cite. A predictor without new demos keeps its own.
         """
         rows = list(self.sets["train"])
         made: MultiHopProgram = optimizer.compile(self.given, **{"trainset": rows, **given})
-        had = dict(self.given.named_predictors())
+        before = dict(self.given.named_predictors())
         for name, predictor in made.named_predictors():
-            predictor.demos = [*map(shortened, predictor.demos)] or had[name].demos
+            predictor.demos = [*map(shortened, predictor.demos)] or before[name].demos
         return made
 
     def score(self, program: MultiHopProgram) -> None:
@@ -185,7 +185,7 @@ _settings = pydantic.dataclasses.dataclass(frozen=True, config={"strict": True, 
 
 @_settings
 class Settings(Recipe):
-    """Settings of the program, each kept if the program scores higher with it.
+    """Settings of the program, each of which is kept if the program scores higher with it.
 
     Attributes:
         tries: The settings to try, in order, as `name=value`.
@@ -227,11 +227,11 @@ def _with_setting(program: MultiHopProgram, pair: str) -> MultiHopProgram:
 class LabeledFewShot(Recipe):
     """Train rows as demos of the predictor that answers.
 
-    A row has a question and its answer, so the demos show the length and the form of an answer; the
-    predictors that read and judge get none, since no row has their outputs.
+    A row has a question and an answer, so the demos show the length and the form of answers. The
+    predictors that read and judge get no demos, since no row has their outputs.
 
     Attributes:
-        demos: How many rows, drawn with the seed.
+        demos: The number of rows, sampled with the seed.
     """
 
     demos: PositiveInt = 8
@@ -242,7 +242,7 @@ class LabeledFewShot(Recipe):
         return Work(validation)
 
     def fit(self, job: Job, trials: Trials) -> MultiHopProgram:
-        """Draw the rows."""
+        """Sample the rows."""
         rows = random.Random(job.seed).sample(list(job.sets["train"]), self.demos)
         return labelled(job.given, rows)
 
@@ -251,11 +251,11 @@ class LabeledFewShot(Recipe):
 class BootstrapRandomSearch(Recipe):
     """Demos from the program's own traces of train questions that it answered well.
 
-    Several sets are collected, from shuffled questions; the one that scores best is kept.
+    Several demo sets are collected from shuffled questions; the one that scores best is kept.
 
     Attributes:
-        candidates: Demo sets to try, besides the one in the order of the questions.
-        demos: The maximum for a predictor; each set has its own number, from 1.
+        candidates: Demo sets to try in addition to the one in the order of the questions.
+        demos: The maximum per predictor; each shuffled set draws its own maximum, from 1 to this.
     """
 
     candidates: NonNegativeInt = 8
@@ -282,14 +282,14 @@ class BootstrapRandomSearch(Recipe):
 
 @_settings
 class BootstrapFewShot(BootstrapRandomSearch):
-    """The same with one set of demos, in the order of the questions."""
+    """Demos from traces, in one set: the first in the order of the questions."""
 
     candidates: NonNegativeInt = 0
     name: ClassVar[str] = "bootstrap"
 
 
 def _demos(job: Job, maximum: int) -> dict[str, Any]:
-    """Return DSPy's settings for demos: from well-answered questions only, and no bare rows."""
+    """Return DSPy's arguments for demos: from questions answered well, without labelled rows."""
     teacher = job.lms.get("teacher")
     return {
         "metric": job.metric,
@@ -300,13 +300,13 @@ def _demos(job: Job, maximum: int) -> dict[str, Any]:
     }
 
 
-# --- Instructions, with demos, by proposing and scoring
+# --- Instructions with demos, proposed by an LM and scored
 
 _MINIBATCH = 35  # validation questions per trial; every fifth trial the best one is scored on all
 
 
 class _Shown(dspy.Example):
-    """An example as MIPROv2 may print it in its prompts: without ids and gold titles."""
+    """An example that MIPROv2 prints into its prompts without ids and gold titles."""
 
     def __repr__(self) -> str:
         shown = {name: self[name] for name in ("question", "answer") if name in self}
@@ -318,9 +318,9 @@ class MIPROv2(Recipe):
     """Instructions and demo sets, combined by Bayesian search (Optuna).
 
     Attributes:
-        candidates: Instructions, and demo sets, to choose from.
-        trials: Combinations to score.
-        demos: The maximum for a predictor; 0 for instructions alone.
+        candidates: Number of instructions, and of demo sets, to choose from.
+        trials: Number of combinations to score.
+        demos: The maximum per predictor; 0 for instructions alone.
     """
 
     candidates: PositiveInt = 4
@@ -363,18 +363,18 @@ class MIPROv2(Recipe):
         )
 
 
-# --- Reflection: an LM reads what went wrong and writes better instructions
+# --- Reflection: an LM reads errors and writes better instructions
 
 
 @_settings
 class SIMBA(Recipe):
-    """Minibatches sampled several times; results that differ become a demo or a rule.
+    """Minibatches answered several times; where the results differ, a demo or a rule is added.
 
     Attributes:
         batch: Train questions per step.
         candidates: Samples of each question, and new programs, per step.
-        steps: Steps.
-        demos: The maximum for a predictor.
+        steps: Number of steps.
+        demos: The maximum per predictor.
     """
 
     batch: PositiveInt = 16
@@ -409,7 +409,7 @@ class SIMBA(Recipe):
 
 @_settings
 class GEPA(Recipe):
-    """Instructions rewritten by a reflection LM that reads the faults of one predictor.
+    """Instructions rewritten by a reflection LM that reads feedback on one predictor at a time.
 
     Attributes:
         evaluations: The maximum of program runs; None for twelve times the validation questions.
@@ -434,8 +434,8 @@ class GEPA(Recipe):
     def fit(self, job: Job, trials: Trials) -> MultiHopProgram:
         """Run, reflect, keep what helps.
 
-        No `log_dir` is given: GEPA would pickle its state there. The ledger has the finished
-        calls, and a second run repeats the first one from there.
+        GEPA gets no `log_dir`, where it would pickle its state. A second run replays the finished
+        calls from the ledger instead.
         """
         gepa = dspy.GEPA(
             metric=job.metric,
@@ -454,18 +454,8 @@ class GEPA(Recipe):
 
 # --- All recipes, by their names on the command line
 
-RECIPES: dict[str, type[Recipe]] = {
-    kind.name: kind
-    for kind in (
-        Settings,
-        LabeledFewShot,
-        BootstrapFewShot,
-        BootstrapRandomSearch,
-        MIPROv2,
-        SIMBA,
-        GEPA,
-    )
-}
+_ALL = Settings, LabeledFewShot, BootstrapFewShot, BootstrapRandomSearch, MIPROv2, SIMBA, GEPA
+RECIPES: dict[str, type[Recipe]] = {kind.name: kind for kind in _ALL}
 
 
 def recipe(name: str | None = None, *, reflection: bool = False, **settings: Any) -> Recipe:
@@ -500,7 +490,7 @@ def recipe(name: str | None = None, *, reflection: bool = False, **settings: Any
 # --- The expected cost of a compilation, before anything is spent
 
 MARGIN = 1.5
-"""Demos make prompts longer, and an answer may take more steps."""
+"""Safety factor of estimates: demos make prompts longer, and an answer may take more steps."""
 
 _SAMPLES = 3
 _FRAME = 400  # tokens of field names and descriptions, the graph, and the completion
@@ -509,7 +499,7 @@ _PROPOSAL = 3_000
 
 
 class Estimate(NamedTuple):
-    """About what a compilation costs; repeated calls, which are free, are counted too.
+    """The estimated cost of a compilation, including repeated calls, which are free.
 
     Attributes:
         questions: Runs of the program, including both runs on the held-out questions.
@@ -530,10 +520,8 @@ class Estimate(NamedTuple):
     def __str__(self) -> str:
         """Return one line for a person."""
         price = "price unknown" if self.money is None else f"${self.money:,.2f}"
-        return (
-            f"about {self.calls:,} LM calls, {self.tokens:,} tokens, {price} "
-            f"({self.questions:,} runs of the program)"
-        )
+        runs = f"{self.questions:,} runs of the program"
+        return f"about {self.calls:,} LM calls, {self.tokens:,} tokens, {price} ({runs})"
 
 
 def estimate(
@@ -547,10 +535,10 @@ def estimate(
     Args:
         program: The program that is compiled.
         recipe: The recipe.
-        sets: The question sets: "train", "validation", and "test" if there is one. For a few train
-            questions passages are searched; no LM is called.
-        lms: The LMs by role, including "task". Predictors with LMs of their own are assumed to
-            call them as often as the others.
+        sets: The question sets: "train", "validation", and "test" if there is one. A few train
+            questions are searched for passages; no LM is called.
+        lms: The LMs by role, including "task". All predictors are assumed to make as many calls,
+            also those that have their own LMs.
     """
     train, validation = len(sets["train"]), len(sets["validation"])
     held_out = len(sets.get("test", sets["validation"]))
@@ -581,10 +569,10 @@ def estimate(
 
 
 def needed(held_out: int, validation: int, recipe: Recipe) -> float:
-    """Return how many questions must be paid for to try and measure a first candidate.
+    """Return how many answers must be paid for to try and measure a first candidate.
 
-    The program as given is scored on both sets, then the recipe asks its fewest questions and
-    scores a candidate; the cost of scoring one on both sets is reserved.
+    The program as given is scored on both sets; then the recipe asks its minimum of questions and
+    scores a candidate. The cost of scoring one more program on both sets is reserved.
     """
     return (1 + MARGIN) * (held_out + validation) + recipe.least() + MARGIN * validation
 
@@ -602,16 +590,16 @@ def _prompt_tokens(program: MultiHopProgram, samples: Sequence[dspy.Example]) ->
 
 
 def _cost(lms: Sequence[dspy.BaseLM], prompt: float, completion: float) -> float | None:
-    """Return the cost of so many tokens, on average over LMs; None if one has no known price."""
+    """Return the mean cost of these tokens over LMs; None if an LM has no known price."""
     prices = [price_of(lm) for lm in lms]
     costs = [price[0] * prompt + price[1] * completion for price in prices if price is not None]
     return fmean(costs) if len(costs) == len(prices) else None
 
 
 def price_of(lm: Any) -> tuple[float, float] | None:
-    """Return US dollars per prompt and completion token, by DSPy's list; None if not known.
+    """Return US dollars per prompt and completion token, from DSPy's list; None if unknown.
 
-    A model behind a custom address or a custom engine has none; the embedded LM costs nothing.
+    A model with a custom address or engine has no known price; the embedded LM costs nothing.
     """
     if lm.model == EMBEDDED:
         return 0.0, 0.0
@@ -627,7 +615,7 @@ def check_prices(lms: Iterable[dspy.BaseLM], caps: Caps) -> None:
     """Check that a cap of money can be enforced.
 
     Raises:
-        InputError: It is set, and an LM has no known price.
+        InputError: There is a cap of money, and an LM has no known price.
     """
     if caps.money is None:
         return

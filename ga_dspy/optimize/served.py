@@ -7,10 +7,10 @@ cannot name an LM to call. The variables are those of the command line:
     GA_DSPY_API_BASE   address of an OpenAI-compatible endpoint; its key is OPENAI_API_KEY
     GA_DSPY_INDEX      folder of a retrieval index, in place of the one packed with the model
     GA_DSPY_GRAPH      folder of the graph of its passages, for a program that searches one
-    GA_DSPY_WHERE      what passages must meet, as JSON: {"tenant": "acme"}
+    GA_DSPY_WHERE      conditions on the passages, as JSON: {"tenant": "acme"}
 
-`predict` takes a table with a column `question` and gives a row an answer. An LM that cannot be
-reached is an error of the request, never an empty answer.
+`predict` takes a table with a column `question` and returns an answer per row. If the LM cannot be
+reached, the request fails; it never returns an empty answer instead.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def _conditions(text: str) -> Any:
         raise InputError(f"GA_DSPY_WHERE is {text!r:.80}", expected=expected) from error
 
 
-def _row(made: Any) -> dict[str, Any]:
-    plain = {name: made[name] for name in ("answer", "verdict", "calls", "tokens")}
-    lists = {name: [*map(str, made[name])] for name in ("evidence", "cited", "failures")}
-    return {**plain, **lists, "supported": made.supported or "", "steps": len(made.steps)}
+def _row(answer: Any) -> dict[str, Any]:
+    plain = {name: answer[name] for name in ("answer", "verdict", "calls", "tokens")}
+    lists = {name: [*map(str, answer[name])] for name in ("evidence", "cited", "failures")}
+    return {**plain, **lists, "supported": answer.supported or "", "steps": len(answer.steps)}
 
 
 set_model(ServedProgram())

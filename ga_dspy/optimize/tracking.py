@@ -35,8 +35,8 @@ _ANSWER = {
     "answer": "", "verdict": "", "supported": "", "evidence": [""], "cited": [""],
     "failures": [""], "steps": 1, "calls": 1, "tokens": 1,
 }  # fmt: skip
-_SAME = "ga_dspy.same"  # the tag by which a run is recognised when it is logged again
-# What MLflow's server imports fetches a price list; without a network that can hang for ever.
+_SAME = "ga_dspy.same"  # the tag that identifies a run, so that it is logged only once
+# LiteLLM, which MLflow's server imports, fetches a price list; offline, that can hang forever.
 _OFFLINE = "LITELLM_LOCAL_MODEL_COST_MAP=True"
 _COLUMNS = (
     "id", "type", "question", "answer", "f1", "em", "support_recall", "supported", "steps", "calls",
@@ -45,14 +45,14 @@ _COLUMNS = (
 
 
 class Tracked(NamedTuple):
-    """Where a compilation or an evaluation was logged.
+    """The run of a compilation or an evaluation in MLflow.
 
     Attributes:
-        uri: The store.
-        experiment: The experiment.
-        run_id: The run.
-        is_new: False if a run with the same answers was there already.
-        place: Of a compilation: where in the registry the program is, in one line.
+        uri: The address of the store.
+        experiment: The id of the experiment.
+        run_id: The id of the run.
+        is_new: False if a run with the same answers was logged before.
+        place: For a compilation, one line on the program's version in the registry.
     """
 
     uri: str
@@ -63,7 +63,7 @@ class Tracked(NamedTuple):
 
     @property
     def how_to_open(self) -> str:
-        """How to look at it: the page of a server, or the command that starts one."""
+        """The address of its page, or the command that starts a server."""
         where = without_password(self.uri)
         if where.startswith(("http://", "https://")):
             return f"{where.rstrip('/')}/#/experiments/{self.experiment}/runs/{self.run_id}"
@@ -83,23 +83,23 @@ def track_compilation(
 ) -> Tracked:
     """Log a finished compilation as a run, its candidates as nested runs; register the program.
 
-    A compilation with the same program and the same answers is logged once. An unchanged program is
-    not registered.
+    A compilation with the same setup and the same answers is logged only once. An unchanged program
+    is not registered.
 
     Args:
         outcome: The result of the compilation.
         uri: Any tracking URI; by default `MLFLOW_TRACKING_URI`, else `mlflow.db` in `root`.
         root: The folder of the local store.
-        index: A retrieval index to pack with the program, so that it can be served by itself.
-        graph: The graph of its passages, to pack with a program that searches one.
+        index: A retrieval index to pack with the program, so that it can be served elsewhere.
+        graph: The corpus graph to pack with a program that searches one.
 
     Raises:
         TrackingFailed: The store failed.
         MissingExtra: mlflow is not installed.
     """
     before, after = outcome.before, outcome.after
-    given = {"index": index, "graph": graph}
-    packed = {part: path.resolve() for part, path in given.items() if path is not None}
+    folders = {"index": index, "graph": graph}
+    packed = {part: path.resolve() for part, path in folders.items() if path is not None}
     about = ("recipe", "parameters", "seed", "held_out", "data")
     setup = {
         **after.protocol.model_dump(mode="json"),
@@ -121,7 +121,7 @@ def track_compilation(
             mlflow.log_artifact(str(outcome.artifact / file), ARTIFACT)
         if outcome.figure.is_file():
             mlflow.log_artifact(str(outcome.figure))
-        # A model takes over the metrics of its run.
+        # Log the metrics before the model, which takes them over from its run.
         _log_metrics(report_metrics(after, outcome.held_out))
         _log_metrics(_gains(outcome))
         card = score_card(outcome)
@@ -137,7 +137,7 @@ def track_compilation(
 
 
 def _gains(outcome: Outcome) -> dict[str, float | None]:
-    """Return the scores of the program as given, what was gained, and the cost, as metrics."""
+    """Return the scores of the program as given, the gain and the cost, as metrics."""
     return {
         **report_metrics(outcome.before, "baseline"),
         **{f"cost/{part}": value for part, value in outcome.cost().items()},
@@ -190,18 +190,18 @@ def register_program(
     """Register a compiled program as a model, and make it the champion if `decide` says so.
 
     Args:
-        client: The client of the store, to which MLflow points; the active run is the compilation.
+        client: The client of the store that MLflow points at; the compilation is the active run.
         outcome: The result of the compilation.
         card: Its score card, for the description of the version.
-        packed: The "index" to pack with the program, so that it can be served by itself, and the
-            "graph" of the index's passages, for a program that searches one.
+        packed: The folders to pack with the program: "index", and "graph" for a program that
+            searches one.
 
     Returns:
-        Its name and version, and whether it is the champion.
+        The name, the version, and whether it is the champion, in one line.
     """
     import mlflow
 
-    # MLflow's addresses and filters give these signs a meaning, so names have none of them.
+    # In MLflow's addresses and filters these characters have a meaning.
     name = re.sub(r"[/:@'\"]+", "-", outcome.artifact.resolve().name).strip() or "ga-dspy"
     is_champion, reason = decide(outcome, _champion(client, name))
     model = _log_model(outcome, packed, _register_prompts(client, name, outcome))
@@ -216,7 +216,7 @@ def register_program(
 
 
 def _register_prompts(client: MlflowClient, name: str, outcome: Outcome) -> list[PromptVersion]:
-    """Keep the prompts in the prompt registry, those of the program as given first."""
+    """Register the prompts, those of the program as given as first versions."""
     versions = []
     for predictor, prompt in outcome.prompts_after.items():
         title = re.sub(r"[^\w.-]+", "-", f"{name}.{predictor}", flags=re.ASCII)
@@ -233,23 +233,24 @@ def _log_model(outcome: Outcome, packed: dict[str, Path], prompts: list[PromptVe
     import mlflow
     from mlflow.models import infer_signature
 
-    # A packed index may want the model that made its vectors.
+    # A packed index may need the model that made its vectors.
     extras = "minilm,offline,optimize" if packed else "offline,optimize"
-    ours = f"ga-dspy[{extras}]=={version('ga-dspy')}"
-    # The files lie side by side in the model; `from_config` finds them by their names.
+    requirements = [f"ga-dspy[{extras}]=={version('ga-dspy')}"]
+    requirements += [f"{library}=={version(library)}" for library in ("dspy", "mlflow")]
+    # All files are in one folder of the model; `from_config` finds them by name.
     names = {"artifact": ".", **{part: path.name for part, path in packed.items()}}
     files = [*(outcome.artifact / file for file in FILES), *packed.values()]
     with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="ga-dspy-") as folder:
         warnings.simplefilter("ignore")  # hints on schemas and examples
         config = Path(folder, "ga-dspy.toml")
         config.write_text("".join(f"{part} = {json.dumps(at)}\n" for part, at in names.items()))
-        # No input example: MLflow would ask the program, and so an LM, to check it.
+        # Without an input example: to check it, MLflow would run the program, and so call an LM.
         logged = mlflow.pyfunc.log_model(
             name="program",
             python_model=str(_SERVED),
             artifacts={"config": str(config), **{file.name: str(file) for file in files}},
             signature=infer_signature([{"question": ""}], [_ANSWER]),
-            pip_requirements=[ours, *(f"{lib}=={version(lib)}" for lib in ("dspy", "mlflow"))],
+            pip_requirements=requirements,
             metadata={"corpus": outcome.after.protocol.corpus},
             model_type="ga-dspy",
             prompts=prompts,
@@ -259,7 +260,7 @@ def _log_model(outcome: Outcome, packed: dict[str, Path], prompts: list[PromptVe
 
 # --- Which of the registered programs is the champion
 
-# What two measurements may differ in and still be compared.
+# Fields in which two protocols may differ if their scores are compared.
 _FREE = {
     "dataset", "split", "source", "sha256", "limit", "seed", "versions", "prompts", "digests",
 }  # fmt: skip
@@ -270,12 +271,12 @@ def decide(outcome: Outcome, champion: Report | None) -> tuple[bool, str]:
 
     It does only if it was measured on test questions, is better than the program it was compiled
     from, and has a higher F1 than the current champion, with p < 0.05 in the paired permutation
-    test over both programs' stored answers to the same questions, asked of the same LM under the
-    same settings and over the same passages.
+    test over both programs' stored answers to the same questions, by the same LM with the same
+    settings and passages.
 
     Args:
-        outcome: What compiling came to.
-        champion: The current champion on its held-out questions; None if there is none.
+        outcome: The result of the compilation.
+        champion: The report of the current champion; None if there is none.
     """
     if outcome.held_out != "test":
         return False, "not measured on test questions, which the recipe has not seen"
@@ -288,24 +289,23 @@ def decide(outcome: Outcome, champion: Report | None) -> tuple[bool, str]:
         return False, f"not significantly better than its own baseline ({gain})"
     if champion is None:
         return True, "no champion yet; better than its own baseline"
-    # In the published form, which is the one that the champion's record has.
-    old, new = (
-        Protocol.model_validate(publishable(report.protocol.model_dump(mode="json")))
-        for report in (champion, outcome.after)
-    )
-    parted = [d for d in old.differences(new) if d.split()[0].partition(".")[0] not in _FREE]
-    if parted:
-        return False, f"the champion was measured under other conditions: {'; '.join(parted)}"
+    old, new = _published(champion.protocol), _published(outcome.after.protocol)
+    unlike = [d for d in old.differences(new) if d.split()[0].partition(".")[0] not in _FREE]
+    if unlike:
+        return False, f"the champion was measured under other conditions: {'; '.join(unlike)}"
     paired = paired_test(outcome.after, champion)
     verb = "beats" if paired.better else "does not beat"
-    return paired.better, (
-        f"{verb} the champion: F1 {paired.difference:+.1f} on {paired.n} questions, "
-        f"p = {paired.p_value:.3g}"
-    )
+    test = f"F1 {paired.difference:+.1f} on {paired.n} questions, p = {paired.p_value:.3g}"
+    return paired.better, f"{verb} the champion: {test}"
+
+
+def _published(protocol: Protocol) -> Protocol:
+    """Return a protocol without secrets, as the stored record of a champion has it."""
+    return Protocol.model_validate(publishable(protocol.model_dump(mode="json")))
 
 
 def _champion(client: MlflowClient, name: str) -> Report | None:
-    """Return the report of the current champion, None if there is none."""
+    """Return the report of the current champion; None if there is none."""
     models = client.search_registered_models(f"name = '{name}'")
     if not any(ALIAS in model.aliases for model in models):
         return None
@@ -321,10 +321,10 @@ def _champion(client: MlflowClient, name: str) -> Report | None:
 def track_evaluation(report: Report, *, uri: str | None = None, root: Path = ROOT) -> Tracked:
     """Log a finished evaluation as a run: protocol, scores with intervals, predictions.
 
-    An evaluation with the same answers and verdicts is logged once.
+    An evaluation with the same answers and verdicts is logged only once.
 
     Args:
-        report: The evaluation.
+        report: The report of the evaluation.
         uri: Any tracking URI; by default `MLFLOW_TRACKING_URI`, else `mlflow.db` in `root`.
         root: The folder of the local store.
 
@@ -333,7 +333,7 @@ def track_evaluation(report: Report, *, uri: str | None = None, root: Path = ROO
         MissingExtra: mlflow is not installed.
     """
     protocol = report.protocol
-    given = [(r.answer, r.error, *([r.judged.right] if r.judged else [])) for r in report.results]
+    answers = [(r.answer, r.error, *([r.judged.right] if r.judged else [])) for r in report.results]
 
     def log(*_: object) -> str:
         import mlflow
@@ -344,11 +344,11 @@ def track_evaluation(report: Report, *, uri: str | None = None, root: Path = ROO
         return ""
 
     name = f"{protocol.program} on {protocol.dataset} with {protocol.lm_names}"
-    same = _digest([protocol.hash, *given])
+    same = _digest([protocol.hash, *answers])
     return _track_once(store_uri(uri, root), root, name, "eval", same, log)
 
 
-# --- What a run holds
+# --- The content of a run
 
 
 def _track_once(
@@ -366,7 +366,7 @@ def _track_once(
 
 
 def _open_run(experiment: str, name: str, kind: str, same: str = "") -> ActiveRun:
-    """Begin a run, which ends with the `with` block."""
+    """Start a run, which ends with the `with` block."""
     import mlflow
 
     tags, name = {"ga_dspy.kind": kind, _SAME: same}, publishable(name)
@@ -379,7 +379,7 @@ def _log_params(values: Mapping[str, Any]) -> None:
     import pandas as pd
 
     flat = pd.json_normalize(publishable(values)).to_dict("records")[0]
-    # A schema's names may have signs that MLflow refuses.
+    # Names from a schema may have characters that MLflow refuses.
     mlflow.log_params({re.sub(r"[^/\w.\- :]", "_", name): value for name, value in flat.items()})
 
 
@@ -392,10 +392,10 @@ def _log_metrics(values: Mapping[str, float | None], **at: Any) -> None:
 
 
 def report_metrics(report: Report, questions: str = "test") -> dict[str, float | None]:
-    """Return the scores of a report with their interval, and what a question cost, as metrics.
+    """Return the scores of a report, with the interval of F1 and the cost per question, as metrics.
 
-    If steps have LMs of their own, also what each step cost. The names begin with the `questions`
-    measured on, so that runs of any kind meet in one chart.
+    If steps have their own LMs, the cost of each step is included. Names begin with `questions`,
+    the set measured on, so that one chart shows runs of all kinds.
     """
     summary, n = report.summary(), len(report.results)
     low, high = summary["ci95"]
@@ -407,7 +407,8 @@ def report_metrics(report: Report, questions: str = "test") -> dict[str, float |
         "steps": summary["steps_mean"], "seconds": report.seconds / n,
         "money": None if report.usage.cost is None else report.usage.cost / n,
     }  # fmt: skip
-    for step, usage in usage_by_step(report.results).items() if report.protocol.lms else ():
+    usages = usage_by_step(report.results) if report.protocol.lms else {}
+    for step, usage in usages.items():
         values[f"{step}/calls"] = usage.calls / n
         values[f"{step}/tokens"] = usage.tokens / n
         values[f"{step}/money"] = None if usage.cost is None else usage.cost / n

@@ -1,4 +1,4 @@
-"""The programs that a compilation tried, with their scores, and its outcome."""
+"""The candidates of a compilation with their scores, and the outcome."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Candidate(NamedTuple):
     """A program that the recipe tried on all validation questions.
 
     Attributes:
-        number: From 1, in the order in which they were tried.
+        number: Its number from 1, in the order of the trials.
         score: Mean score, in percent.
-        best: The best score of a candidate so far, in percent.
+        best: The best score so far, in percent.
         calls: LM calls of the whole compilation so far, including replayed ones.
         tokens: Tokens of those calls.
-        seconds: Since the compilation began.
+        seconds: Seconds since the compilation began.
         description: How it differs from the program as given ("3 demos for answer").
         mark: A digest of its prompts and settings: twelve hexadecimal digits.
         prompts: The prompt of each predictor.
@@ -58,26 +58,26 @@ class Outcome:
     """The result of a compilation, and what it cost.
 
     Attributes:
-        recipe: Its name on the command line.
-        parameters: Its settings, as JSON values.
+        recipe: The recipe's name on the command line.
+        parameters: The recipe's settings, as JSON values.
         seed: Random seed.
         data: Fingerprints and sizes of the question sets, by role.
         lms: Model name by role ("task", "reflection", "prompt").
         held_out: The questions measured on: "test", or "validation", which the recipe has seen.
-        before: The program as given, on the held-out questions that both answered.
-        after: The program written, on the same questions.
-        failures: How many held-out questions had no answer, before and after, despite retries.
+        before: The report of the program as given, on the held-out questions that both answered.
+        after: The report of the program written, on the same questions.
+        failures: Numbers of held-out questions without an answer after retries, before and after.
         rejected: F1 and tokens per question of the compiled program, if it gained nothing on the
             held-out questions and the program as given was written.
         candidates: Every program tried, in order.
-        mark: That of the program written.
-        prompts_before: The prompt of each predictor, as given.
-        prompts_after: The same of the program written.
-        dropped_demos: Demos that were removed because they would teach a fault, and why.
+        mark: The mark of the program written, as in `Candidate`.
+        prompts_before: The prompt of each predictor of the program as given.
+        prompts_after: The prompt of each predictor of the program written.
+        dropped_demos: Demos that were removed because they would teach a fault, with the reasons.
         stopped: Which cap ended the recipe early; empty if it finished.
         spent: LM calls, including replayed ones and both held-out runs, tokens and money.
         seconds: Duration of this run.
-        artifact: The folder it was saved into.
+        artifact: The folder of the saved program.
     """
 
     recipe: str
@@ -102,13 +102,13 @@ class Outcome:
 
     @property
     def unchanged(self) -> bool:
-        """Whether the program written is the one that was given."""
+        """Whether the program written is the program as given."""
         before, after = self.before.protocol.settings, self.after.protocol.settings
         return self.prompts_after == self.prompts_before and before == after
 
     @cached_property
     def p_value(self) -> float:
-        """Of the paired permutation test on F1, two-sided."""
+        """The two-sided p-value of a paired permutation test on F1."""
         return paired_test(self.after, self.before).p_value
 
     @property
@@ -147,7 +147,7 @@ class Outcome:
 
     @property
     def shortfall(self) -> dict[str, int]:
-        """How many held-out questions had no answer, or one despite a failed step."""
+        """Numbers of held-out questions asked, without an answer, and with a failed step."""
         before, after = self.failures
         return {
             "asked": self.before.protocol.n,
@@ -167,16 +167,15 @@ class Outcome:
 
     def scores(self) -> dict[str, Any]:
         """Return the scores in percent, with intervals of 95 %, and the verdict."""
-        reports = {"before": self.before.summary(), "after": self.after.summary()}
+        before, after = self.before.summary(), self.after.summary()
+        scores = dict[str, Any]()
+        for name in ("f1", "ci95", "em"):
+            scores |= {f"{name}_before": before[name], f"{name}_after": after[name]}
         return {
             "held_out": self.held_out,
             "n": len(self.after.results),
             **self.shortfall,
-            **{
-                f"{score}_{when}": report[score]
-                for score in ("f1", "ci95", "em")
-                for when, report in reports.items()
-            },
+            **scores,
             "p_value": round(self.p_value, 5),
             "verdict": self.verdict,
         }
@@ -187,21 +186,21 @@ class Outcome:
 
     def summary(self) -> dict[str, Any]:
         """Return the content of summary.json."""
-        shown = ("recipe", "parameters", "seed", "data", "rejected", "dropped_demos", "stopped")
+        fields = ("recipe", "parameters", "seed", "data", "rejected", "dropped_demos", "stopped")
+        candidates = [candidate._asdict() for candidate in self.candidates]
+        for candidate in candidates:
+            del candidate["prompts"]
         return {
-            **{name: getattr(self, name) for name in shown},
+            **{name: getattr(self, name) for name in fields},
             **self.scores(),
             **self.cost(),
-            "candidates": [
-                {name: value for name, value in c._asdict().items() if name != "prompts"}
-                for c in self.candidates
-            ],
+            "candidates": candidates,
             "lms": {**self.after.protocol.lms, **self.lms},
         }
 
 
 class Trials(BaseCallback):
-    """Watches DSPy's evaluations and records the score of each program.
+    """A DSPy callback that records the score of each program that an optimizer evaluates.
 
     Args:
         given: The program that is compiled.
@@ -226,7 +225,7 @@ class Trials(BaseCallback):
         self.candidates: list[Candidate] = []
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Record which program is tried, if it is on all validation questions."""
+        """Note which program is evaluated, if it is on all validation questions."""
         questions = {row.question for row in inputs.get("devset") or instance.devset}
         if questions == self._validation:
             self._running[call_id] = inputs["program"]
@@ -234,13 +233,13 @@ class Trials(BaseCallback):
     def on_evaluate_end(
         self, call_id: str, outputs: Any, exception: BaseException | None = None
     ) -> None:
-        """Record the score, unless the evaluation broke off."""
+        """Record the score, unless the evaluation failed."""
         program = self._running.pop(call_id, None)
         if program is None or exception is not None:
             return
         tried = transplanted(self._given, program)
         mark = mark_of(tried)
-        tokens = sum(found.get("tokens") or 0 for _, found, _ in outputs.results)
+        tokens = sum(prediction.get("tokens") or 0 for _, prediction, _ in outputs.results)
         with self._lock:
             if any(known.mark == mark for known in self.candidates):
                 return
@@ -262,7 +261,7 @@ class Trials(BaseCallback):
         self._announce(candidate)
 
     def best(self) -> MultiHopProgram | None:
-        """Return the program with the highest score; of equal ones the one with fewest tokens."""
+        """Return the program with the highest score; of several, the one with the fewest tokens."""
         left = [c for c in self.candidates if c.mark in self._programs]
         best = max(left, key=lambda c: (c.score, -c.question_tokens), default=None)
         return self._programs[best.mark] if best else None
@@ -281,13 +280,13 @@ def mark_of(program: MultiHopProgram) -> str:
 def transplanted(given: MultiHopProgram, candidate: Any) -> MultiHopProgram:
     """Return a copy of the given program with a candidate's settings, instructions and demos.
 
-    Optimizers attach other things to candidates (all other candidates, patched methods, LMs), and
-    let them share signature classes, which some of them write to.
+    Nothing else is copied: optimizers attach other objects to candidates (all other candidates,
+    patched methods, LMs), and let them share signature classes, which some of them modify.
     """
     copied: MultiHopProgram = given.deepcopy()
-    had = given.settings()
+    given_settings = given.settings()
     for name, value in candidate.settings().items():
-        if value != had[name]:
+        if value != given_settings[name]:
             setattr(copied, name, getattr(candidate, name))
     prompts = dict(candidate.named_predictors())
     for name, predictor in copied.named_predictors():
@@ -299,9 +298,11 @@ def transplanted(given: MultiHopProgram, candidate: Any) -> MultiHopProgram:
 
 def _changes(program: MultiHopProgram, given: MultiHopProgram) -> str:
     """Return how a program differs from the given one, in a few words."""
-    before, had = dict(given.named_predictors()), given.settings()
-    is_new = ((name, value) for name, value in program.settings().items() if value != had[name])
-    changes = [f"{name}={value}" for name, value in is_new]
+    before, given_settings = dict(given.named_predictors()), given.settings()
+    changes = []
+    for name, value in program.settings().items():
+        if value != given_settings[name]:
+            changes.append(f"{name}={value}")
     for name, predictor in program.named_predictors():
         if name not in before:
             continue
