@@ -1,4 +1,4 @@
-"""What the figures show, read back from their axes, against numbers worked out by hand."""
+"""Figures, read back from their axes, against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TWO_STEPS = (step(False, 4), step(True, 6, new=1))
 
 
 def question(number: int, answer: str | None = "Paris", **more: Any) -> Result:
-    """A question whose answer is Paris; it failed where none was given."""
+    """The result of a question whose answer is Paris; without an answer, it failed."""
     failed = answer is None
     usual = {
         "id": f"q{number}", "question": f"{number}?", "type": "", "gold": ("Paris",),
@@ -146,7 +146,7 @@ def test_names_of_twelve_programs_stand_beside_the_points_without_overlap() -> N
     assert all(box.x0 > axes.bbox.x1 and box.x1 < figure.bbox.x1 for box in boxes)
 
 
-def test_a_name_in_signs_of_mathematics_or_of_any_length_is_drawn(tmp_path: Path) -> None:
+def test_a_name_with_mathematical_symbols_or_of_any_length_is_drawn(tmp_path: Path) -> None:
     points = [Point(name, 50.0, (40.0, 60.0), 100.0) for name in ("$a_b", "$x^$", "long" * 40)]
     for figure in (plot_scores({"": points}, "t", "a"), plot_costs(points, "t", "a")):
         save_plot(figure, tmp_path / "plot.png")
@@ -219,7 +219,7 @@ def test_a_method_under_several_token_budgets_is_one_line(tmp_path: Path) -> Non
     assert figures[1].alt.count("GraphAnchor 33.3") == 3
 
 
-def test_no_figure_is_left_of_an_earlier_report(tmp_path: Path) -> None:
+def test_figures_of_an_earlier_report_are_removed(tmp_path: Path) -> None:
     drawn(tmp_path, made("one-step"), made("ircot", dataset="musique"))
     before = {path.name for path in (tmp_path / "figures").iterdir()}
     assert len([name for name in before if name.startswith("f1-by-tokens-")]) == 2

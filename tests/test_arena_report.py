@@ -36,7 +36,7 @@ BASE = Protocol.of([], dataset="hotpotqa", source="made", program="p", lm="lm-a"
 
 
 def result(number: int, answer: str | None, **more: Any) -> Result:
-    """Question 1, 2 or 3; it failed if there is no answer."""
+    """The result of question 1, 2 or 3; without an answer, it failed."""
     name = f"q{number}"
     error = "ValueError: a | in *the* endpoint\nand more" if answer is None else None
     usual = {"type": "", "gold": (GOLD[name],), "gold_titles": ()}
@@ -76,7 +76,7 @@ def rows(*found: Report, baseline: str = "vanilla-rag") -> list[dict[str, Any]]:
 
 
 def compared(*found: Report, baseline: str = "vanilla-rag") -> list[dict[str, Any]]:
-    """The rows that were compared with another, the best first."""
+    """The rows that were compared with the baseline, the best first."""
     with_test = [row for row in rows(*found, baseline=baseline) if row["Baseline"]]
     return sorted(with_test, key=lambda row: -row["F1"])
 
@@ -118,7 +118,7 @@ def test_the_f1_that_counts_is_the_protocols() -> None:
     assert (squad["F1"], squad["f1_squad"]) == pytest.approx((250 / 3, 250 / 3))
 
 
-def test_the_embedded_lm_is_said_to_be_no_llm() -> None:
+def test_the_embedded_lm_is_labelled_as_not_an_llm() -> None:
     (row,) = rows(made("ircot", lm="ga-dspy/extractive"))
     assert row["Group"] == "HotpotQA, embedded extractive LM (no LLM)"
 
@@ -190,14 +190,14 @@ def test_p_values_are_corrected_by_holm_over_the_methods_of_a_dataset_and_lm() -
     assert {row["Comparisons"] for row in family} == {3}
 
 
-def test_each_dataset_lm_and_token_budget_is_a_family_of_its_own() -> None:
+def test_each_dataset_lm_and_token_budget_is_a_separate_family() -> None:
     others: list[dict[str, Any]] = [{}, {"lm": "b"}, {"settings": {"token_budget": 500}}]
     pairs = ((ten("vanilla-rag", 0, **one), ten("ircot", 10, **one)) for one in others)
     family = compared(*(report for pair in pairs for report in pair))
     assert [(row["Program"], row["Comparisons"]) for row in family] == [("ircot", 1)] * 3
 
 
-def test_runs_that_only_limit_the_steps_do_not_swell_a_family() -> None:
+def test_runs_that_only_limit_the_steps_are_not_in_a_family() -> None:
     family = compared(ten("vanilla-rag", 0), ten("ircot", 10), ten("graph-anchor-2", 10))
     assert [(row["Program"], row["Comparisons"]) for row in family] == [("ircot", 1)]
 
@@ -288,7 +288,7 @@ def written(runs: Sequence[Run], out: Path) -> str:
 @pytest.mark.parametrize(
     "text", ["a|b", "*x*", "__init__ of 2hop__1_2", "`code`", "[x](y)", "<b>", "a\\b", "one\ntwo"]
 )
-def test_any_text_means_itself_in_a_cell(text: str) -> None:
+def test_any_text_is_escaped_in_a_cell(text: str) -> None:
     html = rendered(f"| A |\n| - |\n| {escaped(text)} |\n")
     (cell,) = re.findall(r"<td>(.*?)</td>", html)
     plain = cell.replace("&lt;", "<").replace("&gt;", ">")
@@ -383,7 +383,7 @@ def test_groups_whose_headings_are_longer_than_a_file_name_have_figures(tmp_path
     assert len([*(tmp_path / "figures").glob("f1-by-method-*.png")]) == 3
 
 
-def test_a_table_of_an_earlier_report_does_not_stay_behind(tmp_path: Path) -> None:
+def test_a_table_of_an_earlier_report_is_removed(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir(parents=True)
     (tmp_path / "tables" / "failures.csv").write_text("old")
     (tmp_path / "tables" / "mine.csv").write_text("not ours")

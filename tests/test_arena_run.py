@@ -1,4 +1,4 @@
-"""The arena: which methods take part, one folder a run, resumed, every method on one benchmark."""
+"""The arena: which methods take part, one folder per run, resuming, all methods compared."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def test_methods_are_named_one_by_one_or_by_group() -> None:
         methods("graph-anchor,magic")
 
 
-def test_common_settings_reach_every_method_but_where_its_name_says_otherwise() -> None:
+def test_common_settings_apply_to_every_method_unless_its_name_contradicts_them() -> None:
     made = {e.name: e.make(search).settings() for e in select_methods("all", settings={"k": 3})}
     assert made["vanilla-rag"]["k"] == made["graph-anchor"]["k"] == made["one-step"]["k"] == 3
     assert made["vanilla-rag-10"]["k"] == 10
 
 
-def test_an_arena_of_equal_tokens_binds_every_method_by_one_budget() -> None:
+def test_in_an_arena_of_equal_tokens_every_method_has_the_same_budget() -> None:
     made: dict[str, Any] = {e.name: e.make(search) for e in select_methods("all", tokens=5000)}
     assert {p.settings()["token_budget"] for p in made.values()} == {5000}
     assert made["vanilla-rag"].settings()["k"] == 50
@@ -96,7 +96,7 @@ def test_graphrag_takes_part_where_there_are_graphs(benchmark: Benchmark, tmp_pa
         plan_runs(select_methods("graph-rag"), [benchmark], tmp_path)
 
 
-def test_each_run_has_a_folder_and_a_finished_one_is_not_made_again(
+def test_each_run_has_a_folder_and_a_finished_one_is_not_repeated(
     benchmark: Benchmark, tmp_path: Path
 ) -> None:
     planned = plan_runs(select_methods("closed-book,vanilla-rag"), [benchmark], tmp_path)
@@ -122,7 +122,7 @@ def test_each_run_has_a_folder_and_a_finished_one_is_not_made_again(
     assert again == first
 
 
-def test_the_protocol_of_a_run_says_what_decided_its_numbers(
+def test_the_protocol_of_a_run_records_what_determines_its_numbers(
     benchmark: Benchmark, tmp_path: Path
 ) -> None:
     planned = plan_runs(select_methods("graph-anchor"), [benchmark], tmp_path)
@@ -159,7 +159,7 @@ def test_a_compiled_program_takes_part(benchmark: Benchmark, tmp_path: Path) -> 
     assert isinstance(both[1].make(Index.open(benchmark.index)), GraphAnchor)
 
 
-def test_the_corpus_is_known_by_its_passages_whatever_their_order_and_ranking() -> None:
+def test_the_corpus_is_identified_by_its_passages_in_any_order() -> None:
     some = corpus()[:20]
     one = Index.from_passages(some, kind="sparse").fingerprint
     assert Index.from_passages(list(reversed(some)), kind="sparse").fingerprint == one
@@ -180,7 +180,7 @@ list(run_arena(planned, lm=extractive_lm(), limit=3, progress=die))
 """
 
 
-def test_a_killed_arena_goes_on_where_it_stopped(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_a_killed_arena_resumes_where_it_stopped(benchmark: Benchmark, tmp_path: Path) -> None:
     args = [str(benchmark.data), str(benchmark.index), str(tmp_path / "killed")]
     done = subprocess.run([sys.executable, "-c", KILLED, *args], check=False)
     assert done.returncode == -9

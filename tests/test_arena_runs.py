@@ -1,4 +1,4 @@
-"""Collecting finished runs: what may stand in one table, what is refused, what is marked."""
+"""Collecting finished runs: which ones share a table, and which are refused."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
         ({"retriever": "other"}, "retriever other"),
     ],
 )
-def test_runs_on_other_questions_passages_or_scores_are_in_a_group_of_their_own(
+def test_runs_on_other_questions_passages_or_scores_are_in_a_separate_group(
     changes: dict[str, Any], difference: str, tmp_path: Path
 ) -> None:
     made(tmp_path / "1", "vanilla-rag")
@@ -107,14 +107,14 @@ def test_two_runs_of_one_cell_are_refused(tmp_path: Path) -> None:
         collect([tmp_path])
 
 
-def test_a_token_budget_is_a_cell_of_its_own(tmp_path: Path) -> None:
+def test_a_token_budget_is_a_separate_cell(tmp_path: Path) -> None:
     made(tmp_path / "1", "ircot")
     made(tmp_path / "2", "ircot", settings={"token_budget": 8000})
     labels = [run.label for run in collect([tmp_path])]
     assert labels == ["IRCoT", "IRCoT within 8,000 tokens"]
 
 
-def test_questions_of_ones_own_are_called_by_their_file(tmp_path: Path) -> None:
+def test_custom_questions_are_named_after_their_file(tmp_path: Path) -> None:
     made(tmp_path / "one", "ircot", dataset="qa", source="handbook.csv")
     made(tmp_path / "two", "ircot", dataset="qa", source="minutes.jsonl", n=2)
     assert [run.group for run in collect([tmp_path])] == ["handbook, a", "minutes, a"]

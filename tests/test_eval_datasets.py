@@ -1,4 +1,4 @@
-"""Loading question files: the four layouts, the hub's, dirty rows, wrong files, public samples."""
+"""Loading question files: all formats, the hub's too, incomplete rows, wrong files, samples."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def test_a_bamboogle_question_has_neither_paragraphs_nor_facts(tmp_path: Path) -
     assert (example.paragraphs, example.supporting_facts) == ((), ())
 
 
-def test_an_empty_sentence_keeps_its_number_and_an_unsound_paragraph_goes(tmp_path: Path) -> None:
+def test_an_empty_sentence_keeps_its_number_and_an_invalid_paragraph_is_dropped(
+    tmp_path: Path,
+) -> None:
     row = hotpot_row(context=[["Lodge", ["One.", " ", None, "Four."]], ["State", []], "junk"])
     [example] = load("hotpotqa", write(tmp_path / "dev.json", [row]))
     assert example.paragraphs == (("Lodge", ("One.", "", "", "Four.")),)
@@ -118,7 +120,7 @@ def test_a_musique_row_accepts_its_aliases_once_each_and_counts_its_hops(tmp_pat
     assert (example.type, example.level) == ("2hop", "")
 
 
-def test_both_twins_of_musique_full_are_kept_and_told_apart(tmp_path: Path) -> None:
+def test_both_twins_of_musique_full_are_kept_under_different_ids(tmp_path: Path) -> None:
     rows = [musique_row(), musique_row(answerable=False)]
     examples = load("musique", write(tmp_path / "full.jsonl", rows))
     assert [(e.id, e.answerable) for e in examples] == [
@@ -142,7 +144,7 @@ def test_a_row_without_an_id_gets_one_from_its_text_wherever_it_stands(tmp_path:
     assert [example.answers for example in examples] == [("Ann",), ("1984",)]
 
 
-def test_a_limit_takes_the_first_questions_and_looks_no_further(tmp_path: Path) -> None:
+def test_a_limit_takes_the_first_questions_and_ignores_later_rows(tmp_path: Path) -> None:
     rows = [hotpot_row(_id="a"), hotpot_row(_id="b"), hotpot_row(question=None)]
     assert [e.id for e in load("hotpotqa", write(tmp_path / "dev.json", rows), limit=2)] == [
         "a",
@@ -150,7 +152,7 @@ def test_a_limit_takes_the_first_questions_and_looks_no_further(tmp_path: Path) 
     ]
 
 
-def test_dirty_rows_survive_with_what_they_have(tmp_path: Path) -> None:
+def test_incomplete_rows_keep_the_fields_that_they_have(tmp_path: Path) -> None:
     rows = [
         hotpot_row(),
         hotpot_row(_id="b", context=[]),
@@ -189,7 +191,7 @@ def test_repeated_ids_are_made_unique_even_against_ids_that_look_made(tmp_path: 
         ("bamboogle", {"question": "Who?", "answer": "Ann"}),
     ],
 )
-def test_the_dataset_is_told_from_the_fields(name: str, row: object, tmp_path: Path) -> None:
+def test_the_dataset_is_detected_from_the_fields(name: str, row: object, tmp_path: Path) -> None:
     assert detect(write(tmp_path / "a.json", ["junk", row])) == name
     assert detect(write(tmp_path / "b.jsonl", [row])) == name
 
@@ -280,7 +282,7 @@ QA = [
 ]
 
 
-def test_questions_of_ones_own_need_a_question_and_an_answer(tmp_path: Path) -> None:
+def test_custom_questions_need_a_question_and_an_answer(tmp_path: Path) -> None:
     first, second = load("qa", write(tmp_path / "mine.jsonl", QA))
     assert (first.answers, first.gold_titles) == (("Ann Fox",), ())
     assert (second.id, second.answers, second.type) == ("q2", ("1901", "in 1901"), "year")
@@ -293,13 +295,13 @@ def test_questions_of_ones_own_need_a_question_and_an_answer(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-def test_a_quote_that_is_never_closed_is_named_with_the_file(tmp_path: Path) -> None:
+def test_an_unclosed_quote_in_a_csv_is_reported_with_the_file(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text('question,answer\n"Who?,Ann\nWhere?,There\n')
     with pytest.raises(InputError, match="not valid CSV"):
         load("qa", tmp_path / "mine.csv")
 
 
-def test_a_row_of_ones_own_without_an_answer_is_named(tmp_path: Path) -> None:
+def test_a_custom_row_without_an_answer_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("question,answer\nWho?,Ann\nWhen?,\n")
     with pytest.raises(InputError, match=r"row 2 \(no answer\)"):
         load("qa", tmp_path / "mine.csv")

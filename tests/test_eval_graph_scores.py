@@ -1,4 +1,4 @@
-"""Triples against gold evidences, and whether cited edges exist and stand where they should."""
+"""Triples against gold evidences, and whether cited edges are faithful."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_precision_and_recall_by_hand() -> None:
     assert triple_score(predicted, [FATHER, BURIED]) == pytest.approx((2 / 5, 1 / 3, 1 / 2))
 
 
-def test_saying_one_thing_in_three_ways_finds_one_gold_triple() -> None:
+def test_one_triple_in_three_wordings_matches_one_gold_triple() -> None:
     ways = [("Ann Lee", words, "Bo Lee") for words in ("father", "child of", "daughter of")]
     assert triple_score(ways, [FATHER]) == pytest.approx((1 / 2, 1 / 3, 1.0))
 
@@ -144,7 +144,7 @@ def link(**changes: str) -> EvidenceLink:
         {"relation": "described as", "tail": "person"},
     ],
 )
-def test_an_edge_that_is_there_and_quoted_from_where_it_is_stated_is_faithful(
+def test_an_edge_of_the_graph_with_a_correct_quote_is_faithful(
     changes: dict[str, str],
 ) -> None:
     assert count_faithful([link(**changes)], GRAPH, PASSAGES) == (1, 1)
@@ -164,7 +164,7 @@ def test_an_edge_that_is_there_and_quoted_from_where_it_is_stated_is_faithful(
         {"quote": ""},
     ],
 )
-def test_an_edge_with_any_fault_is_not(changes: dict[str, str]) -> None:
+def test_an_edge_with_any_fault_is_not_faithful(changes: dict[str, str]) -> None:
     assert count_faithful([link(**changes)], GRAPH, PASSAGES) == (1, 0)
 
 

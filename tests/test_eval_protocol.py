@@ -175,7 +175,7 @@ ASKED: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_what_is_asked_and_of_whom_changes_the_protocol(what: str) -> None:
+def test_questions_and_lms_change_the_protocol(what: str) -> None:
     before, after = ASKED[what]
     assert made(plain(), **before()).hash == made(plain(), **before()).hash
     assert made(plain(), **before()).hash != made(plain(), **after()).hash
@@ -196,12 +196,12 @@ def test_an_adapter_and_its_settings_change_the_protocol(one: Any, other: Any) -
     assert found[0] == found[1] != found[2]
 
 
-def test_a_key_changes_nothing_and_is_nowhere() -> None:
+def test_an_api_key_neither_changes_nor_enters_the_protocol() -> None:
     one, other = (made(plain(), **lm_with(api_key=key)()) for key in ("sk-one", "sk-two"))
     assert one == other and "sk-" not in one.model_dump_json()
 
 
-def test_the_same_thing_built_twice_resumes_without_a_call(tmp_path: Path) -> None:
+def test_an_equal_program_built_again_resumes_without_a_call(tmp_path: Path) -> None:
     for replies in ([REPLY], []):
         program, lm = plain(), scripted_lm(replies)
         with dspy.context(lm=lm):
@@ -209,7 +209,7 @@ def test_the_same_thing_built_twice_resumes_without_a_call(tmp_path: Path) -> No
         assert report.f1 == 100.0
 
 
-def test_what_was_asked_before_changes_nothing() -> None:
+def test_earlier_calls_do_not_change_the_protocol() -> None:
     program, lm = plain(), scripted_lm([REPLY])
     before = made(program, lm=lm)
     with dspy.context(lm=lm):
@@ -226,7 +226,7 @@ def test_one_tenant_is_not_answered_from_the_run_of_another(tmp_path: Path) -> N
             run(second, rows(), out=tmp_path, protocol=made(second, lm=lm))
 
 
-def test_what_cannot_be_compared_is_not_resumed(tmp_path: Path) -> None:
+def test_a_run_that_depends_on_an_incomparable_object_is_not_resumed(tmp_path: Path) -> None:
     lock, lm = threading.Lock(), scripted_lm([REPLY])
 
     def search(query: str) -> list[str]:
@@ -243,7 +243,7 @@ def test_what_cannot_be_compared_is_not_resumed(tmp_path: Path) -> None:
 
 
 class Client:
-    """A retriever that holds what cannot be compared, and says itself what it is."""
+    """A retriever with an attribute that cannot be compared, and with a fingerprint."""
 
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint, self.lock = fingerprint, threading.Lock()
@@ -252,7 +252,7 @@ class Client:
         return ["Red Lodge | Red Lodge lies in Montana."]
 
 
-def test_a_fingerprint_stands_for_what_cannot_be_compared() -> None:
+def test_a_fingerprint_makes_an_object_comparable() -> None:
     one, again, other = (made(VanillaRAG(Client(mark))) for mark in ("1", "1", "2"))
     assert one.hash == again.hash != other.hash
     assert not one.differences(again)

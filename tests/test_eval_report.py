@@ -1,4 +1,4 @@
-"""Reports: means with failures as 0, breakdowns, the test between two runs, measures by hand."""
+"""Reports: means with failures as 0, breakdowns, tests of two runs, measures worked out by hand."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_scores_are_percent_over_all_questions_with_two_decimals() -> None:
     )
 
 
-def test_a_program_that_tells_no_counts_has_no_means_of_them() -> None:
+def test_a_program_that_reports_no_counts_has_no_mean_counts() -> None:
     summary = report(result(1, steps=None, calls=None), failure(2)).summary()
     assert (summary["steps_mean"], summary["lm_calls_mean"]) == (None, None)
 
@@ -226,7 +226,7 @@ def report(*results: Result, **protocol: Any) -> Report:
     return Report(known, results)
 
 
-def test_the_state_after_each_step_is_carried_on_by_questions_that_ended() -> None:
+def test_questions_that_ended_early_keep_their_last_state() -> None:
     short = Result.from_prediction(
         EXAMPLE.copy(id="q3"), prediction(steps=prediction().steps[:1], passages=(LODGE, BATH))
     )
@@ -247,7 +247,7 @@ def test_a_yes_or_no_question_is_neither_a_hit_nor_a_miss() -> None:
     assert [point["hit"] for point in by_step(results)] == [None, None]
 
 
-def test_sufficient_is_held_against_what_had_been_read() -> None:
+def test_sufficient_is_checked_against_the_passages_read_so_far() -> None:
     right = Result.from_prediction(EXAMPLE, prediction())
     early = Result.from_prediction(EXAMPLE, prediction(passages=(LODGE, BATH)))
     judged = judgements([right, early, failed()])
@@ -370,7 +370,7 @@ MORE, ENOUGH = {"judgement": "insufficient"}, {"judgement": "sufficient"}
 
 
 def wrong(*steps: dict[str, Any], **more: Any) -> Result:
-    """A question whose answer "Bern", from the pages A and B, was not given."""
+    """The result of a question that needs pages A and B and was not answered with "Bern"."""
     trace = tuple(StepTrace(query="?", **step) for step in steps)
     titles = [title for step in trace for title in step.titles]
     passages = tuple(Passage(id=t, title=t, text=f"{t} is of Bern.") for t in titles)

@@ -1,4 +1,4 @@
-"""Runs: failures, threads, interrupts, what is recorded; and going on after a kill."""
+"""Runs: failures, threads, interrupts, the journal, and resuming after a kill."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def protocol_of(examples: Sequence[dspy.Example], **changes: Any) -> Protocol:
 
 
 class Scripted:
-    """Answers "7?" with "7"; does what `at` says at some questions, and remembers the asked."""
+    """Answers "7?" with "7", acts as `at` says at some questions, and records all questions."""
 
     def __init__(self, at: dict[str, Callable[[], None]] | None = None) -> None:
         self.at = at or {}
@@ -110,7 +110,7 @@ def test_the_callers_dspy_context_reaches_every_question(threads: int, tmp_path:
     assert seen == [(lm, adapter)] * 6
 
 
-def test_each_question_has_a_trace_of_its_own(tmp_path: Path) -> None:
+def test_each_question_has_its_own_trace(tmp_path: Path) -> None:
     examples = questions(4)
     lengths = []
 
@@ -205,9 +205,7 @@ def test_a_run_stops_when_the_endpoint_is_down(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "error", [ValueError("a bug"), StepFailed("read", "it does not parse", "x"), TOO_LONG]
 )
-def test_failures_that_are_the_questions_own_do_not_stop_a_run(
-    error: Exception, tmp_path: Path
-) -> None:
+def test_permanent_failures_do_not_stop_a_run(error: Exception, tmp_path: Path) -> None:
     examples = questions(12)
     program = Scripted({f"{i}?": fail(error) for i in range(12)})
     report = run(program, examples, out=tmp_path, protocol=protocol_of(examples), abort_after=2)
@@ -226,7 +224,7 @@ def test_new_questions_are_asked_first_and_old_failures_last(tmp_path: Path) -> 
 
 
 def flaky(question: str, error: Exception) -> dict[str, Callable[[], None]]:
-    """What fails with `error` the first time a question is asked."""
+    """A function that raises `error` the first time a question is asked."""
     errors = iter([error])
 
     def once() -> None:
@@ -237,7 +235,7 @@ def flaky(question: str, error: Exception) -> dict[str, Callable[[], None]]:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_what_may_pass_is_asked_again_at_the_end_of_the_run(threads: int, tmp_path: Path) -> None:
+def test_transient_failures_are_retried_at_the_end_of_the_run(threads: int, tmp_path: Path) -> None:
     examples = questions(5)
     program = Scripted(flaky("1?", TimeoutError("slow")))
     report = run(program, examples, out=tmp_path, protocol=protocol_of(examples), threads=threads)
@@ -245,7 +243,7 @@ def test_what_may_pass_is_asked_again_at_the_end_of_the_run(threads: int, tmp_pa
     assert (report.failed, report.f1) == ((), 100.0)
 
 
-def test_a_question_that_lost_a_step_to_an_outage_is_asked_again(tmp_path: Path) -> None:
+def test_a_question_that_lost_a_step_to_an_outage_is_retried(tmp_path: Path) -> None:
     examples = questions(2)
     lost: dict[str, Any] = {"failures": ("the read step failed",), "may_pass": True}
     answers = iter([dspy.Prediction(answer="x", **lost), *[dspy.Prediction(answer="1")] * 2])
@@ -256,7 +254,7 @@ def test_a_question_that_lost_a_step_to_an_outage_is_asked_again(tmp_path: Path)
     assert report.degraded == ()
 
 
-def test_a_second_try_that_fails_takes_no_answer_away(tmp_path: Path) -> None:
+def test_a_retry_that_fails_does_not_replace_an_answer(tmp_path: Path) -> None:
     examples = questions(1)
     asked = []
 
@@ -290,7 +288,7 @@ def test_an_abort_ends_the_run_however_deep_it_is_and_marks_nothing_done(
     assert not any(result.error for result in results.values())
 
 
-def test_a_failure_is_of_a_passing_cause_through_every_wrapping(tmp_path: Path) -> None:
+def test_a_wrapped_transient_failure_is_transient(tmp_path: Path) -> None:
     failure = StepFailed.from_error("answer", dspy.LMTransportError("reset"))
     examples = questions(1)
     program = Scripted({"0?": fail(failure)})
@@ -299,7 +297,9 @@ def test_a_failure_is_of_a_passing_cause_through_every_wrapping(tmp_path: Path) 
     assert report.failed[0].may_pass
 
 
-def test_progress_is_told_from_the_calling_thread_with_what_was_done_before(tmp_path: Path) -> None:
+def test_progress_is_reported_in_the_calling_thread_and_counts_earlier_results(
+    tmp_path: Path,
+) -> None:
     examples = questions(5)
     protocol = protocol_of(examples)
     with pytest.raises(KeyboardInterrupt):
@@ -320,7 +320,7 @@ def test_progress_is_told_from_the_calling_thread_with_what_was_done_before(tmp_
     assert {thread for _, thread in seen} == {threading.main_thread()}
 
 
-def test_progress_says_how_far_a_run_is_and_what_failed_on_the_way() -> None:
+def test_progress_shows_the_state_of_a_run_and_its_failures() -> None:
     usage = {"read": Usage(calls=57, failed=17, timeouts=15, unreadable=2)}
     right = Result(
         id="1", question="Who?", gold=("Ann",), gold_titles=(), type="", answer="Ann", usage=usage
@@ -372,7 +372,7 @@ def test_a_question_that_cannot_be_counted_is_refused_before_the_run(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_model_cannot_spell_in_utf8_does_not_stop_the_run(tmp_path: Path) -> None:
+def test_text_that_is_not_valid_utf8_does_not_stop_the_run(tmp_path: Path) -> None:
     examples = questions(1)
     prediction = dspy.Prediction(
         answer="0 \ud800", evidence=["\udfff", float("nan")], supported=True
@@ -462,13 +462,13 @@ def start(out: Path, threads: int, *more: str) -> int:
 
 
 def start_here(monkeypatch: pytest.MonkeyPatch, out: Path, threads: int) -> None:
-    """In this process, where nothing is killed."""
+    """Run in this process, where nothing is killed."""
     monkeypatch.setattr(sys, "argv", command(out, threads))
     runpy.run_path(sys.argv[0])
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_a_killed_run_goes_on_where_it_was_and_ends_the_same(
+def test_a_killed_run_resumes_and_ends_with_the_same_summary(
     threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("killed", "whole"):
@@ -501,7 +501,7 @@ def test_ctrl_c_ends_the_process_at_once_and_keeps_the_journal(
         assert 0 < len(journal.results()) < 20
 
 
-def test_a_finished_run_asks_nothing_again(tmp_path: Path) -> None:
+def test_a_finished_run_makes_no_calls_again(tmp_path: Path) -> None:
     examples = questions(3)
     run(Scripted(), examples, out=tmp_path, protocol=protocol_of(examples))
     before = (tmp_path / "summary.json").read_bytes()
@@ -512,7 +512,7 @@ def test_a_finished_run_asks_nothing_again(tmp_path: Path) -> None:
     assert report == load_report(tmp_path)
 
 
-def test_a_later_start_asks_what_an_outage_failed_and_the_rest_only_if_told_to(
+def test_resuming_retries_transient_failures_and_permanent_ones_only_on_request(
     tmp_path: Path,
 ) -> None:
     examples = questions(4)
@@ -527,7 +527,7 @@ def test_a_later_start_asks_what_an_outage_failed_and_the_rest_only_if_told_to(
     assert (third.asked, report.failed, report.f1) == (["2?"], (), 100.0)
 
 
-def test_going_on_under_another_protocol_names_what_differs(tmp_path: Path) -> None:
+def test_resuming_under_another_protocol_names_the_differences(tmp_path: Path) -> None:
     examples = questions(2)
     saved = protocol_of(examples, settings={"max_steps": 4, "k": 5})
     run(Scripted(), examples, out=tmp_path, protocol=saved)
@@ -552,7 +552,7 @@ def test_two_runs_cannot_write_one_journal(tmp_path: Path) -> None:
             run(Scripted(), examples, out=tmp_path, protocol=protocol_of(examples))
 
 
-def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_refused(tmp_path: Path) -> None:
     examples = questions(1)
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "journal.sqlite").write_text("not a database, surely" * 50)
@@ -567,7 +567,7 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
         load_report(tmp_path / "nothing")
 
 
-def test_a_file_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -> None:
+def test_a_file_is_identified_by_its_content_not_its_path(tmp_path: Path) -> None:
     examples = questions(1)
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

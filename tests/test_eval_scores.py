@@ -1,4 +1,4 @@
-"""Scores of answers, of what was retrieved and of quotes, against what the official scripts do."""
+"""Scores of answers, retrieval and quotes, compared with the official scripts."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_support_recall_is_the_share_of_gold_titles_retrieved() -> None:
     assert support_recall([], ["Red Lodge"]) == 0.0
 
 
-def test_support_recall_is_told_apart_from_zero_where_no_title_is_gold() -> None:
+def test_support_recall_is_none_without_gold_titles() -> None:
     assert support_recall(["Red Lodge"], []) is None
 
 
@@ -321,13 +321,13 @@ def test_a_quote_is_from_every_sentence_it_overlaps(quote: str, numbers: set[int
     }
 
 
-def test_words_that_stand_twice_are_taken_from_the_first_place() -> None:
+def test_words_that_occur_twice_are_taken_from_the_first_place() -> None:
     assert facts_of([("Red Lodge (city)", "It lies in Montana")], PAGES) == {
         ("Red Lodge (city)", 1)
     }
 
 
-def test_words_that_stand_twice_are_taken_from_where_the_rest_of_the_quote_is() -> None:
+def test_words_that_occur_twice_are_taken_from_where_the_rest_of_the_quote_is() -> None:
     quote = "It lies in Montana … they say"
     assert facts_of([("Red Lodge (city)", quote)], PAGES) == {("Red Lodge (city)", 3)}
 

@@ -1,4 +1,4 @@
-"""Intervals, tests, correction for many tests, and sufficiency as a classifier, by hand."""
+"""Intervals, tests, Holm's correction, and sufficiency as a classifier, worked out by hand."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_budget_that_ends_at_the_right_step_wastes_nothing() -> None:
     assert (scored["recall"], scored["searched_long"]) == (0.0, 0.0)
 
 
-def test_going_on_after_a_wrong_sufficient_is_no_early_stop() -> None:
+def test_continuing_after_a_wrong_sufficient_is_not_an_early_stop() -> None:
     scored = sufficiency([[(True, False), (True, True)]])
     shares = scored["stopped_early"], scored["precision"], scored["recall"]
     assert shares == (0.0, 50.0, 100.0)

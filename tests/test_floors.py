@@ -1,4 +1,4 @@
-"""What the defaults must reach on public data: retrieval by links, answers by the embedded LM."""
+"""Minimum scores of the defaults on public data: linked retrieval, the embedded LM."""
 
 from __future__ import annotations
 

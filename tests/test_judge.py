@@ -1,4 +1,4 @@
-"""An LM that judges answers beside the scores: what it is asked, what it costs, how it fails."""
+"""An LM that judges answers: its prompts, its cost, its failures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def by_answer(prompt: str) -> dict[str, str]:
     return {"verdict": "right" if "engineer Fox" in prompt else "wrong"}
 
 
-def test_a_judge_has_rows_a_summary_and_a_cost_of_its_own(tmp_path: Path) -> None:
+def test_a_judge_has_its_own_verdicts_summary_and_cost(tmp_path: Path) -> None:
     lm = scripted_lm(by_answer)
     report = judged(tmp_path, lm)
     assert [r.judged and r.judged.right for r in report.results] == [True, False, None]
@@ -53,7 +53,7 @@ def test_a_judge_has_rows_a_summary_and_a_cost_of_its_own(tmp_path: Path) -> Non
     assert judged(tmp_path, lm) == report and len(lm.engine.prompts) == 2
 
 
-def test_what_the_judge_failed_at_is_named_and_asked_again(tmp_path: Path) -> None:
+def test_answers_that_the_judge_failed_on_are_named_and_retried(tmp_path: Path) -> None:
     unclear = ["I would rather not say."] * 4
     replies: list[Reply] = [{"verdict": "right"}, *unclear, {"verdict": "wrong"}]
     lm = scripted_lm(replies)
@@ -64,7 +64,7 @@ def test_what_the_judge_failed_at_is_named_and_asked_again(tmp_path: Path) -> No
     assert judged(tmp_path, lm).summary()["judge"]["failed"] == []
 
 
-def test_a_run_without_a_judge_is_what_it_was(tmp_path: Path) -> None:
+def test_a_run_without_a_judge_has_no_judge_fields(tmp_path: Path) -> None:
     report = judged(tmp_path, None)
     assert report.judged is None and "judge" not in report.summary()
     fields = {"dataset": "qa", "source": "s", "program": "p", "lm": "m"}
@@ -83,7 +83,7 @@ def test_a_judge_without_a_verdict_is_an_error() -> None:
         Judge()(question="?", accepted=("x",), answer="y")
 
 
-def test_own_questions_are_scored_and_judged_on_the_command_line(
+def test_custom_questions_are_scored_and_judged_on_the_command_line(
     command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     ga_dspy.Index.build(corpus(), tmp_path / "index", kind="sparse")

@@ -1,4 +1,4 @@
-"""The extractive answerer, through its public door, on texts written for these tests."""
+"""Ranked answers of the embedded LM, on texts written for these tests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_date_of_birth_is_read_from_the_linked_passage() -> None:
     assert found.labels[0] == 7
 
 
-def test_a_person_is_named_where_the_question_says_who() -> None:
+def test_a_who_question_is_answered_with_a_person() -> None:
     assert answer("Who wrote the novel The Glass Orchard?", [AUTHOR, WRITER]).text == "Miriam Holt"
 
 
@@ -64,7 +64,7 @@ def test_scores_lie_between_0_and_1_in_falling_order() -> None:
     assert all(0.0 <= s <= 1.0 for s in scores)
 
 
-def test_every_span_stands_in_a_passage_that_it_cites() -> None:
+def test_every_answer_occurs_in_the_passage_that_it_cites() -> None:
     docs = {d.label: f"{d.title} {d.text}" for d in (AUTHOR, WRITER)}
     for found in ranked(BIRTHDAY, [AUTHOR, WRITER]):
         assert found.text in docs[found.labels[0]]
@@ -85,9 +85,7 @@ def test_without_passages_there_is_no_answer() -> None:
         ("Which botanist was American, Carl Brandt or Peter Vance?", "Peter Vance"),
     ],
 )
-def test_one_of_two_options_is_chosen_by_date_or_by_what_is_said(
-    question: str, expected: str
-) -> None:
+def test_one_of_two_options_is_chosen_by_date_or_by_statement(question: str, expected: str) -> None:
     found = answer(question, [ELDER, YOUNGER])
     assert found.text == expected
     assert set(found.labels) == {2, 5}
@@ -100,7 +98,7 @@ def test_one_of_two_options_is_chosen_by_date_or_by_what_is_said(
         ("Are Peter Vance and Carl Brandt both painters?", "no"),
     ],
 )
-def test_yes_or_no_follows_what_both_passages_say(question: str, expected: str) -> None:
+def test_yes_or_no_is_decided_by_both_passages(question: str, expected: str) -> None:
     found = answer(question, [ELDER, YOUNGER])
     assert found.text == expected
 

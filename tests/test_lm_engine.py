@@ -1,4 +1,4 @@
-"""The extractive engine as an LM: every adapter, every kind of field, the same bytes each time."""
+"""The embedded LM as a DSPy LM: every adapter, every type of field, deterministic replies."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ OPTIONAL = {"previous_reasoning", "passages_read_before"}
 
 
 class Counting(ExtractiveEngine):
-    """The engine with its requests and completions kept."""
+    """The engine, with a record of its requests and completions."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -98,7 +98,7 @@ def test_every_step_is_answered_in_one_call_under_every_adapter(
 
 
 @pytest.mark.parametrize("signature", SIGNATURES.values(), ids=SIGNATURES)
-def test_the_adapters_change_the_form_of_a_reply_and_not_what_it_says(signature: Any) -> None:
+def test_adapters_change_the_format_of_a_reply_but_not_its_content(signature: Any) -> None:
     replies = [ask(signature, adapter, **given(signature))[0] for adapter in ADAPTERS]
     assert all(reply.toDict() == replies[0].toDict() for reply in replies)
 
@@ -118,7 +118,7 @@ def test_the_answer_is_copied_and_its_passages_are_named() -> None:
     assert labels and {int(label) for label in labels} <= {1, 2}
 
 
-def test_without_passages_and_graph_nothing_is_claimed() -> None:
+def test_without_passages_and_graph_no_answer_is_given() -> None:
     empty = {**given(AnswerQuestion), "passages": "(empty)"}
     reply, _ = ask(AnswerQuestion, **empty)
     assert (reply.verdict, reply.links) == ("not in passages", "missing")
@@ -169,7 +169,7 @@ def test_an_answer_can_be_streamed(adapter: str) -> None:
     assert said == final
 
 
-def test_the_async_engine_says_the_same() -> None:
+def test_the_async_engine_gives_the_same_reply() -> None:
     program = dspy.Predict(AnswerQuestion)
     with dspy.context(lm=extractive_lm(), adapter=ADAPTERS["chat"]):
         awaited = asyncio.run(program.acall(**given(AnswerQuestion)))
@@ -200,7 +200,7 @@ class Unknown(dspy.Signature):
 
 
 @pytest.mark.parametrize("adapter", ["chat", "json", "plain"])
-def test_fields_it_has_never_heard_of_get_a_value_of_their_type(adapter: str) -> None:
+def test_unknown_fields_get_a_value_of_their_type(adapter: str) -> None:
     reply, engine = ask(Unknown, adapter, text="Tarvin Bay is a town. It is old.")
     assert len(engine.texts) == 1
     assert reply.summary == "Tarvin Bay is a town."
@@ -208,7 +208,7 @@ def test_fields_it_has_never_heard_of_get_a_value_of_their_type(adapter: str) ->
     assert all(isinstance(tag, str) for tag in reply.tags)
 
 
-def test_a_rewriting_of_instructions_gets_them_back() -> None:
+def test_a_prompt_to_rewrite_instructions_gets_them_back_unchanged() -> None:
     signature = "task, basic_instruction -> proposed_instruction"
     reply, _ = ask(signature, task="answering", basic_instruction="Answer the question.")
     assert reply.proposed_instruction == "Answer the question."
@@ -232,9 +232,7 @@ def test_a_plain_prompt_gets_plain_text(prompt: str, completion: str) -> None:
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 @pytest.mark.parametrize("signature", SIGNATURES.values(), ids=SIGNATURES)
-def test_the_inputs_of_every_step_are_read_back_as_they_were_written(
-    signature: Any, adapter: str
-) -> None:
+def test_the_inputs_of_every_step_are_read_back_verbatim(signature: Any, adapter: str) -> None:
     full = {
         "search": "4 of 4, the last",
         "graph": "Relations:\n1. Mira Oldfield -> born in -> Tarvin Bay [1]",
@@ -252,7 +250,7 @@ def test_the_inputs_of_every_step_are_read_back_as_they_were_written(
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_what_is_asked_is_read_back_as_it_was_written(adapter: str) -> None:
+def test_the_output_fields_of_every_step_are_read_back(adapter: str) -> None:
     _, engine = ask(AnswerQuestion, adapter, **given(AnswerQuestion))
     prompt = read_prompt(engine.requests[0])
     assert prompt.style == ("json" if adapter == "json" else "chat")
@@ -260,7 +258,7 @@ def test_what_is_asked_is_read_back_as_it_was_written(adapter: str) -> None:
     assert prompt.output_fields[2].allowed == ("answered", "not in passages", "premise refuted")
 
 
-def test_examples_change_nothing() -> None:
+def test_demos_do_not_change_the_reply() -> None:
     shown = {"links": "[1]", "answer": "3 June 1920", "verdict": "answered"}
     demos = [given(AnswerQuestion) | shown] * 3
     told, untold = (ask(AnswerQuestion, "chat", d, **given(AnswerQuestion))[0] for d in (demos, []))
@@ -289,7 +287,7 @@ def _passages(count: int) -> str:
 
 @pytest.mark.parametrize(("count", "seconds"), [(5, 0.5), (20, 1.5)])
 def test_a_call_takes_a_fraction_of_a_second(count: int, seconds: float) -> None:
-    """The bound is ten times what an idle core takes: machines in tests are busy."""
+    """The limit is ten times the time on an idle core, because test machines are busy."""
     times = []
     for run in range(4):
         inputs = {**given(ReadAndJudge), "passages": _passages(count).replace("Voss", f"Voss{run}")}

@@ -1,4 +1,4 @@
-"""Reading: sentences, names, dates, numbers, candidates and questions."""
+"""Parsing: sentences, names, dates, numbers, candidate phrases and questions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_reading_any_text_as_a_passage_yields_spans_inside_it(text: str) -> None
 
 
 @given(st.text(max_size=120))
-def test_any_question_can_be_taken_apart(text: str) -> None:
+def test_any_question_can_be_parsed(text: str) -> None:
     analysed = analyse(text)
     assert all(0 < weight <= 1 for weight in analysed.focus.values())
 
@@ -47,7 +47,7 @@ def test_abbreviations_and_initials_do_not_end_a_sentence() -> None:
     assert len(sentences(text)) == 2
 
 
-def test_a_possessive_is_no_part_of_a_name() -> None:
+def test_a_possessive_is_not_part_of_a_name() -> None:
     parsed = parse("He read Nora Quill's book.")
     assert [parsed.slice(s.start, s.end) for s in shape_spans(parsed, "name")] == ["Nora Quill"]
 
@@ -101,7 +101,9 @@ def test_a_life_span_is_not_read_as_one_date() -> None:
         ("Which is older, the Elm Hotel or the Oak Hotel?", "", "choice"),
     ],
 )
-def test_a_question_tells_what_it_wants(question: str, noun: str, wants: str) -> None:
+def test_a_question_is_parsed_into_its_noun_and_type_of_answer(
+    question: str, noun: str, wants: str
+) -> None:
     analysed = analyse(question)
     assert analysed.wants == wants
     assert not noun or analysed.noun == noun

@@ -1,4 +1,4 @@
-"""What the extractive engine puts into a graph: true to the passages, readable, within a budget."""
+"""Facts of the embedded LM: stated in the passages, parseable, within the maximum."""
 
 from __future__ import annotations
 
@@ -103,18 +103,18 @@ def test_a_sentence_becomes_a_relation_in_its_own_words(
         ("Ada Bell wrote an animated Disney film.", "Disney"),
     ],
 )
-def test_guesses_denials_and_mere_adjectives_are_no_relations(text: str, wrong: str) -> None:
+def test_guesses_denials_and_adjectives_are_not_relations(text: str, wrong: str) -> None:
     assert wrong not in {tail for _, _, tail in said("Ada Bell", text)}
 
 
-def test_an_aside_is_about_what_stands_before_it() -> None:
+def test_an_apposition_describes_the_name_before_it() -> None:
     text = "Ada Bell is a poet who was born in Perth, a town in Lorne, a daughter of Jo Hay."
     found = said("Ada Bell", text)
     assert ("Perth", "is a town in", "Lorne") in found
     assert ("Ada Bell", "born in", "Perth") in found
 
 
-def test_a_clause_in_an_aside_is_about_what_stands_before_it() -> None:
+def test_a_clause_after_an_apposition_describes_the_name_before_it() -> None:
     text = "Ada Bell is a poet. She was born in Perth, a town that lies in Lorne."
     assert said("Ada Bell", text) == {
         ("Ada Bell", "born in", "Perth"),
@@ -122,7 +122,7 @@ def test_a_clause_in_an_aside_is_about_what_stands_before_it() -> None:
     }
 
 
-def test_an_aside_says_what_the_end_of_a_walk_is() -> None:
+def test_an_apposition_gives_the_type_of_the_end_of_a_walk() -> None:
     question = analyse("In which town was the painter of Grey Boats born?")
     painter = Doc(1, "Grey Boats", "Grey Boats was painted by Mira Oldfield.")
     born = "Mira Oldfield was born in Perth{}."
@@ -148,7 +148,7 @@ def test_a_subject_has_the_type_that_its_passage_states() -> None:
     assert lines == "- Ada Bell (person) -> met -> Jo Hay [1]"
 
 
-def test_what_leads_to_the_answer_is_kept_and_the_rest_is_not() -> None:
+def test_only_facts_that_lead_to_the_answer_are_kept() -> None:
     found = additions(QUESTION, DOCS, (), walks(QUESTION, DOCS, ()))
     stated = {(f.head, f.relation, f.tail, f.labels) for f in found}
     assert ("Mira Oldfield", "born in", "Tarvin Bay", (1,)) in stated
@@ -156,11 +156,11 @@ def test_what_leads_to_the_answer_is_kept_and_the_rest_is_not() -> None:
     assert not any("harmonica" in f.head for f in found)
 
 
-def test_everything_stands_in_the_passage_it_cites() -> None:
+def test_both_ends_of_a_fact_occur_in_the_passage_that_it_cites() -> None:
     assert grounded_share(additions(QUESTION, DOCS, (), ()), DOCS) == 1.0
 
 
-def test_what_the_graph_holds_is_not_said_again() -> None:
+def test_facts_in_the_graph_are_not_repeated() -> None:
     first = additions(QUESTION, DOCS, (), ())
     again = additions(QUESTION, DOCS, read_graph(write_facts(first, DOCS)), ())
     assert first and not {f[:3] for f in first} & {f[:3] for f in again}
@@ -173,7 +173,7 @@ def test_the_budget_holds() -> None:
     assert len(additions(analyse(""), docs, (), ())) == 14
 
 
-def test_nothing_to_add_is_said_in_words() -> None:
+def test_an_empty_list_of_facts_is_written_as_empty() -> None:
     assert write_facts(additions(QUESTION, (), (), ()), ()) == "(empty)"
 
 
@@ -230,7 +230,7 @@ def test_passages_are_read_in_every_form_a_prompt_has(text: str, docs: tuple[Doc
     assert read_passages(text) == docs
 
 
-def test_queries_tried_are_read_without_what_they_brought() -> None:
+def test_tried_queries_are_read_without_their_results() -> None:
     text = """1. red lodge => [1] Red Lodge, [2] (untitled); 3 entities, 1 relations added
 2. montana => (made from the graph) nothing new
 3. 1999 mine, 2nd shaft => [3]; notes rewritten"""
@@ -272,12 +272,12 @@ def test_a_walk_goes_over_the_graph_as_well() -> None:
     assert walks(analyse(NESTED), (BOOK, FATHER, TOWN), known)[0].path == WAY
 
 
-def test_a_question_that_names_nothing_of_the_passages_has_no_walk() -> None:
+def test_a_question_without_a_name_from_the_passages_has_no_walk() -> None:
     asked = analyse("Which lake lies beside the town of the painter?")
     assert not walks(asked, (BOOK, AUTHOR, FATHER, TOWN), ())
 
 
-def test_a_file_name_or_a_heading_is_not_the_subject_of_what_is_said_of_a_name() -> None:
+def test_a_title_that_is_a_file_name_or_a_heading_is_not_the_subject() -> None:
     text = "Ada Holm was born in Fjelby. She designed the Halden Bridge."
     for title in ("bio", "2024-report-final", "Biography", ""):
         heads = {fact.head for fact in statements(Doc(1, title, text)).facts}

@@ -1,4 +1,4 @@
-"""The extractive engine under the baselines' steps: thoughts, turns, notes, and nothing to read."""
+"""The embedded LM in the steps of the baselines: thoughts, turns, notes, empty inputs."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_every_step_of_the_baselines_is_answered_under_every_adapter(
     assert set(reply) == set(signature.output_fields)
 
 
-def test_a_name_of_the_question_that_no_passage_tells_of_must_be_looked_up() -> None:
+def test_a_name_that_no_passage_mentions_must_be_looked_up() -> None:
     question = "Was Mira Oldfield a pupil of Ingrid Solvay?"
     thought = think(PAINTER, question=question)
     assert thought == "Ingrid Solvay must be looked up: Mira Oldfield pupil."
@@ -125,15 +125,15 @@ def test_a_chain_of_thought_repeats_nothing_and_ends_with_the_answer() -> None:
     assert len(set(thoughts)) == len(thoughts) > 1
 
 
-def test_without_a_passage_or_a_name_no_thought_is_made_up() -> None:
+def test_without_a_passage_or_a_name_the_thought_is_empty() -> None:
     assert think("(empty)", question="what is moss?") == ""
 
 
-def test_a_turn_says_what_is_missing() -> None:
+def test_the_thought_of_a_turn_names_what_is_missing() -> None:
     assert turn(SEARCHED, 3).thought == BRIDGE
 
 
-def test_where_no_search_is_left_the_best_answer_has_to_do() -> None:
+def test_the_best_answer_is_given_when_no_search_is_left() -> None:
     reply = turn(SEARCHED, 0)
     assert (reply.query, reply.answer) == ("", "Mira Oldfield")
 
@@ -180,7 +180,7 @@ def test_a_transcript_is_read_back_as_it_was_written(turns: list[Any]) -> None:
     )
 
 
-def test_notes_that_name_no_gap_twice_end_the_search() -> None:
+def test_a_search_ends_if_nothing_new_is_missing() -> None:
     tried = [QUESTION]
     while query := ask(
         AskFromNotes,
@@ -239,5 +239,5 @@ def test_no_query_is_repeated() -> None:
         "Who was born first, Mira Oldfield or Ingrid Solvay?",
     ],
 )
-def test_nothing_is_known_by_heart(question: str) -> None:
+def test_no_answer_comes_from_memory(question: str) -> None:
     assert ask(AnswerFromMemory, question=question).answer == ""

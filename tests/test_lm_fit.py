@@ -1,4 +1,4 @@
-"""Fitting the ranker's weights, and a floor under the shipped ones."""
+"""Fitting the ranker's weights, and the minimum score of the shipped ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_other_answers_give_other_weights() -> None:
     assert fit(_rows(), trees=3) != fit(turned, trees=3)
 
 
-def test_rows_whose_answer_stands_nowhere_are_refused_with_a_remedy() -> None:
+def test_rows_without_their_answer_in_a_passage_are_refused_with_a_remedy() -> None:
     row = Row("Who formed it?", (Doc(1, "A", "Nothing is told here."),), ("Zeno",))
     with pytest.raises(ExtractiveError, match="retrieve more passages"):
         fit([row])
@@ -75,7 +75,7 @@ def test_the_shipped_weights_are_small_and_hold_no_text() -> None:
 
 
 @pytest.mark.data
-def test_the_shipped_weights_keep_their_floor_on_given_passages() -> None:
+def test_the_shipped_weights_reach_their_floor_on_given_passages() -> None:
     if not DATA.exists():
         pytest.skip(f"the dataset samples are not at {DATA}")
     rows = json.loads(DATA.read_text("utf-8"))[:60]

@@ -1,4 +1,4 @@
-"""`ga-dspy compile`: what it reads, asks, shows and leaves."""
+"""`ga-dspy compile`: its arguments, prompts, output and files."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_the_last_train_questions_can_be_held_out_for_validation() -> None:
     }
 
 
-def test_a_file_of_its_own_can_be_the_validation_set() -> None:
+def test_a_separate_file_can_be_the_validation_set() -> None:
     questions = read_questions(
         "hotpotqa", demo.questions("train"), str(demo.questions("dev")), None
     )
     assert (len(questions.train), len(questions.validation)) == (30, 30)
 
 
-def test_two_files_of_ones_own_that_share_no_question_can_be_compiled_on(tmp_path: Path) -> None:
+def test_two_custom_files_without_a_shared_question_can_be_compiled_on(tmp_path: Path) -> None:
     for name in ("train", "test"):
         rows = "".join(f"Where is town {n} of {name}?,Montana\n" for n in range(4))
         (tmp_path / f"{name}.csv").write_text(f"question,answer\n{rows}")
@@ -77,7 +77,7 @@ def test_without_a_terminal_a_cap_or_a_yes_is_needed() -> None:
     assert Lines(console, caps=Caps(calls=9)).confirm(COST)
 
 
-def test_what_a_cap_reserves_for_measuring_is_printed_before_the_first_call() -> None:
+def test_the_reserve_for_measuring_is_printed_before_the_first_call() -> None:
     shown = StringIO()
     cost = COST._replace(measuring=Spent(calls=30, tokens=300))
     assert Lines(Console(file=shown), caps=Caps(calls=120)).confirm(cost)
@@ -86,7 +86,7 @@ def test_what_a_cap_reserves_for_measuring_is_printed_before_the_first_call() ->
 
 
 @pytest.mark.parametrize(("options", "packed"), [({}, False), ({"pack_index": True}, True)])
-def test_the_index_is_packed_with_the_model_only_where_that_is_asked_for(
+def test_the_index_is_packed_with_the_model_only_on_request(
     options: dict[str, Any], packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mlflow")
@@ -129,7 +129,7 @@ def test_a_candidate_is_one_line_with_scores_cost_and_time_left() -> None:
         assert part in line
 
 
-def test_in_a_pipe_a_compilation_tells_its_calls_while_no_candidate_is_finished(
+def test_in_a_pipe_a_compilation_prints_its_calls_until_a_candidate_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     Index.build(demo.corpus(), tmp_path / "index", kind="sparse")

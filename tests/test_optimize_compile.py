@@ -1,4 +1,4 @@
-"""Compiling with scripted LMs: every recipe to its end, caps, baselines, sets, estimates."""
+"""Compiling with scripted LMs: all recipes, caps, baselines, question sets, estimates."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def search(query: str, k: int) -> list[Passage]:
 
 
 def asked_of(prompt: str) -> str:
-    """The number of the town in the last question of a prompt, behind its demos."""
+    """The number of the town in the last question of a prompt, after its demos."""
     return str(re.findall(r"seat is Town(\d+)\?", prompt)[-1])
 
 
 def task(prompt: str) -> Reply:
-    """Right, but wordy unless a demo or the instruction shows how short an answer is."""
+    """Answer right, but wordily unless a demo or the instruction shows a short answer."""
     i, last = asked_of(prompt), given_fields(prompt).get("passages", "")
     if "[[ ## answer ## ]]" in prompt:
         shown = "[[ ## answer ## ]]\nState" in prompt or HINT in prompt
@@ -92,7 +92,7 @@ PROPOSALS = {
 
 
 def proposer(prompt: str) -> Reply:
-    """Fill whichever fields a prompt for instructions, rules or summaries asks for."""
+    """Fill the fields of a prompt for instructions, rules or summaries."""
     wanted = asked_fields(prompt)
     return {name: PROPOSALS.get(name, f"about {name}") for name in wanted} or f"```\n{HINT}\n```"
 
@@ -213,9 +213,9 @@ def test_the_lm_that_proposes_instructions_sees_no_ids_and_no_gold_titles(tmp_pa
     assert all(f"'{row.id}'" not in shown for row in TRAIN)
 
 
-def test_gepa_hears_of_the_faulty_hop_and_changes_an_instruction_by_it(tmp_path: Path) -> None:
+def test_gepa_gets_feedback_on_the_faulty_hop_and_changes_an_instruction(tmp_path: Path) -> None:
     def lost(prompt: str) -> Reply:
-        """Stop after the first hop, unless told to go on."""
+        """Stop after the first hop, unless the instruction says otherwise."""
         reply = task(prompt)
         if isinstance(reply, dict) and "judgement" in reply and "Follow every link" not in prompt:
             return {**reply, "judgement": "sufficient", "next_query": ""}
@@ -262,7 +262,7 @@ def test_gepa_hears_of_the_faulty_hop_and_changes_an_instruction_by_it(tmp_path:
         ("bootstrap", {"caps": Caps(money=1.0)}, "no known price"),
     ],
 )
-def test_what_is_missing_is_said_before_any_call(
+def test_missing_requirements_are_reported_before_any_call(
     name: str, arguments: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=said):
@@ -276,7 +276,7 @@ def _set(change: Callable[[Any], Any]) -> GraphAnchor:
 
 
 class Unregistered(GraphAnchor):
-    """A program that no artifact may name."""
+    """A program of a class that is not registered for artifacts."""
 
 
 def secretive(program: GraphAnchor) -> None:
@@ -336,7 +336,7 @@ def test_a_registered_class_with_a_module_of_its_own_is_compiled_and_loaded(
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_a_costlier_program_that_gains_nothing_is_written_only_where_it_is_wanted(
+def test_a_costlier_program_without_a_gain_is_written_only_on_request(
     keep: bool, tmp_path: Path
 ) -> None:
     def deaf(prompt: str) -> Reply:
@@ -356,7 +356,7 @@ def test_a_costlier_program_that_gains_nothing_is_written_only_where_it_is_wante
     assert keep or summary["rejected"]["tokens"] > before
 
 
-def test_nothing_is_spent_where_the_estimate_is_not_agreed_to(tmp_path: Path) -> None:
+def test_nothing_is_spent_if_the_estimate_is_not_confirmed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"about .* LM calls, .*; nothing was spent"):
         compiled("bootstrap", tmp_path, lm=scripted_lm([]), confirm=lambda cost: False)
 
@@ -369,7 +369,7 @@ def test_a_program_that_fails_on_more_than_a_tenth_is_not_compiled(tmp_path: Pat
         compiled("bootstrap", tmp_path, lm=scripted_lm(broken))
 
 
-def test_a_recipe_that_helps_nothing_is_said_to_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_recipe_without_effect_leaves_the_program_unchanged(tmp_path: Path) -> None:
     def deaf(prompt: str) -> Reply:
         reply = task(prompt)
         return (
@@ -383,7 +383,7 @@ def test_a_recipe_that_helps_nothing_is_said_to_and_changes_nothing(tmp_path: Pa
     assert manifest["scores"]["verdict"] == "unchanged"
 
 
-def test_a_program_that_could_not_be_saved_is_not_chosen_and_the_reason_is_told(
+def test_a_program_that_could_not_be_saved_is_not_chosen_and_the_reason_is_reported(
     tmp_path: Path,
 ) -> None:
     def leaking(prompt: str) -> Reply:
@@ -397,14 +397,14 @@ def test_a_program_that_could_not_be_saved_is_not_chosen_and_the_reason_is_told(
     assert (tmp_path / "program.json").is_file()
 
 
-def test_without_a_test_set_it_is_said_that_validation_was_measured_on(tmp_path: Path) -> None:
+def test_without_a_test_set_validation_is_reported_as_held_out(tmp_path: Path) -> None:
     outcome = compiled("labeled", tmp_path, test=None, settings=SMALL["labeled"])
     assert outcome.held_out == "validation" and len(outcome.after.results) == len(VALIDATION)
 
 
 @pytest.fixture(autouse=True)
 def _no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw no figure, which takes a tenth of a compilation; `labeled` has one."""
+    """Draw no figure, which takes a tenth of a compilation; only `labeled` draws one."""
     monkeypatch.setattr("ga_dspy.optimize.compilation.find_spec", lambda name: None)
 
 
@@ -413,7 +413,7 @@ def labeled(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return compiled("labeled", tmp_path_factory.mktemp("labeled"), settings=SMALL["labeled"])
 
 
-def test_the_summary_says_what_was_bought_and_what_it_cost(labeled: Outcome) -> None:
+def test_the_summary_has_the_gain_and_the_cost(labeled: Outcome) -> None:
     summary = json.loads((labeled.artifact / "summary.json").read_text())
     assert (summary["recipe"], summary["n"], summary["f1_after"]) == ("labeled", 12, 100.0)
     assert summary["ci95_before"][0] < summary["f1_before"] < summary["ci95_before"][1]
@@ -444,7 +444,7 @@ def test_without_matplotlib_a_compilation_leaves_no_figure_not_even_an_earlier_o
     assert not outcome.figure.exists() and (tmp_path / "program.json").is_file()
 
 
-def test_each_candidate_is_told_with_the_best_so_far(tmp_path: Path) -> None:
+def test_each_candidate_is_reported_with_the_best_score_so_far(tmp_path: Path) -> None:
     told: list[Candidate] = []
     outcome = compiled("bootstrap", tmp_path, progress=told.append, settings=SMALL["bootstrap"])
     assert tuple(told) == outcome.candidates
@@ -514,7 +514,7 @@ def test_a_cap_that_is_too_small_to_measure_is_an_error(tmp_path: Path) -> None:
         compiled("labeled", tmp_path, lm=scripted_lm(wordy), caps=Caps(tokens=120_000), **TWO)
 
 
-def test_a_cap_that_leaves_nothing_to_try_names_the_smallest_that_works(tmp_path: Path) -> None:
+def test_a_cap_too_low_to_try_a_candidate_names_the_lowest_that_works(tmp_path: Path) -> None:
     settings, lm = SMALL["bootstrap-rs"], scripted_lm(task)
     said = r"a cap of 43 calls is too low.* a cap of at least about (\d+) calls"
     with pytest.raises(InputError, match=said) as refused:
@@ -563,16 +563,16 @@ def test_a_cap_stops_every_recipe_proposals_and_reflections_among_what_counts(
     assert not verify(tmp_path)
 
 
-# --- What faults of the endpoint do to the numbers: nothing
+# --- Failures of the endpoint do not change scores
 
 
 def failing(when: Callable[[str], bool]) -> Callable[[str], Reply]:
-    """The task LM, out of order where a prompt is of some kind."""
+    """The task LM, which fails at prompts of some kind."""
     return lambda prompt: RuntimeError("reset") if when(prompt) else task(prompt)
 
 
 def once(every: int) -> Callable[[str], bool]:
-    """Whether a prompt is met for the first time, and one of so many."""
+    """A predicate: whether a prompt is new, and the first of `every` new ones."""
     seen: set[str] = set()
 
     def met(prompt: str) -> bool:
@@ -588,7 +588,7 @@ def about(prompt: str, *towns: int) -> bool:
 
 
 def lost_with_demos(*towns: int) -> Callable[[str], Reply]:
-    """The task LM, which has no answer about some towns once it is shown demos."""
+    """The task LM, which cannot answer about some towns if its prompt has demos."""
 
     def lost(prompt: str) -> Reply:
         reply = task(prompt)
@@ -607,7 +607,7 @@ def lost_with_demos(*towns: int) -> Callable[[str], Reply]:
 TWO = {"settings": {"demos": 2}}
 
 
-def test_a_hiccup_in_the_baseline_makes_no_program_better(tmp_path: Path) -> None:
+def test_a_transient_failure_in_the_baseline_makes_no_program_better(tmp_path: Path) -> None:
     def right(prompt: str) -> Reply:
         reply = task(prompt)
         said = {"answer": f"State{asked_of(prompt)}"}
@@ -627,7 +627,7 @@ def test_an_unchanged_program_is_not_measured_a_second_time(tmp_path: Path) -> N
     assert not (tmp_path / "run" / "after").exists()
 
 
-def test_those_questions_are_compared_that_both_programs_answered(tmp_path: Path) -> None:
+def test_only_questions_that_both_programs_answered_are_compared(tmp_path: Path) -> None:
     lm = scripted_lm(failing(lambda prompt: about(prompt, 21)))
     outcome = compiled("labeled", tmp_path, lm=lm, **TWO)
     assert outcome.failures == (1, 1)
@@ -653,7 +653,7 @@ def test_a_compiled_program_that_fails_on_more_than_a_tenth_is_an_error(tmp_path
         compiled("labeled", tmp_path, lm=lm, **TWO)
 
 
-def test_faults_that_pass_change_no_score_of_a_candidate(tmp_path: Path) -> None:
+def test_transient_failures_do_not_change_the_score_of_a_candidate(tmp_path: Path) -> None:
     calm = compiled("labeled", tmp_path / "calm", **TWO)
     reset = once(3)
     lm = scripted_lm(lambda prompt: ConnectionError("reset") if reset(prompt) else task(prompt))
@@ -709,7 +709,7 @@ def test_a_cap_of_money_needs_a_known_price() -> None:
         check_prices([scripted_lm([])], Caps(money=1.0))
 
 
-def test_a_recipe_is_chosen_by_what_there_is() -> None:
+def test_the_default_recipe_depends_on_the_reflection_lm() -> None:
     assert recipe().name == "bootstrap-rs"
     assert recipe(reflection=True).name == "gepa"
     with pytest.raises(InputError, match="one of settings, labeled, bootstrap"):
@@ -718,7 +718,7 @@ def test_a_recipe_is_chosen_by_what_there_is() -> None:
         recipe("bootstrap", demoes=3)
 
 
-def test_what_an_optimizer_learns_from_holds_no_paragraphs() -> None:
+def test_optimizers_get_questions_without_paragraphs() -> None:
     example = dspy.Example(
         question="q", answer="a", paragraphs=(("Bath", ("It lies on the Avon.",)),),
         supporting_facts=(("Bath", 0),),

@@ -1,4 +1,4 @@
-"""Demonstrations: which ones are taken off a program, and why."""
+"""Demos: which ones are removed from a program, and why."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def program_with(name: str, demo: dict[str, Any]) -> GraphAnchor:
         ("answer", {"question": "Where?", "augmented": True, "answer": "Montana"}, "lacks"),
     ],
 )
-def test_a_demo_that_would_teach_a_fault_is_taken_off(
+def test_a_demo_that_would_teach_a_fault_is_removed(
     name: str, demo: dict[str, Any], reason: str
 ) -> None:
     clean = sanitise(program_with(name, demo), [ROW], 0.8)
@@ -99,7 +99,7 @@ def test_a_sound_demo_is_kept_whether_its_graph_is_text_or_typed(
         assert not clean.dropped and len(getattr(clean.program, name).demos) == 1
 
 
-def test_a_demo_keeps_fields_of_its_predictor_alone() -> None:
+def test_a_demo_keeps_only_fields_of_its_predictor() -> None:
     clean = sanitise(
         program_with("answer", ANSWER | {"gold_titles": ("X",), "id": "1"}), [ROW], 0.8
     )
@@ -118,7 +118,7 @@ def test_a_demo_that_cites_no_passage_keeps_all_when_shortened() -> None:
     assert shortened(demo) == demo
 
 
-def test_rows_become_demos_of_the_answer_step_alone_and_show_only_what_they_say() -> None:
+def test_rows_become_demos_of_the_answer_step_only() -> None:
     program = labelled(GraphAnchor(search), [ROW])
     assert program.read.demos == GraphAnchor(search).read.demos
     assert dict(program.answer.demos[0]) == {"question": "Where?", "answer": "Montana"}
@@ -173,7 +173,7 @@ UPDATE = {"question": QUESTION, "query": "q", "notes_so_far": BORN, "passages": 
         (DeepNote, "update", {**UPDATE, "notes": FLOWS}, ""),
     ],
 )
-def test_a_turn_that_leads_nowhere_or_leans_on_nothing_is_no_demonstration(
+def test_a_turn_that_repeats_a_query_or_answers_without_evidence_is_a_faulty_demo(
     program: type[MultiHopProgram], name: str, demo: dict[str, Any], fault: str
 ) -> None:
     made = program(search)
@@ -183,6 +183,6 @@ def test_a_turn_that_leads_nowhere_or_leans_on_nothing_is_no_demonstration(
     assert re.search(re.escape(fault), " ".join(clean.dropped))
 
 
-def test_a_bare_answer_is_no_demonstration_of_a_turn_that_may_search() -> None:
+def test_a_bare_answer_is_not_a_demo_of_a_turn_that_can_search() -> None:
     program = labelled(SearchR1(search), [RIVER])
     assert (len(program.think.demos), len(program.answer.demos)) == (2, 2)

@@ -1,4 +1,4 @@
-"""The metric: the official F1 as score, and to each predictor its own faults in words."""
+"""The metric: the official F1, and feedback for each predictor on its own errors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ UNSURE = read(STATE, "exhausted", candidate="Montana")
 
 
 class Run:
-    """A program run once by a script, and what the metric says of it."""
+    """A scripted run of a program, and the metric's feedback on it."""
 
     def __init__(self, script: Sequence[Reply], gold: dspy.Example = GOLD, **settings: Any) -> None:
         self.program = GraphAnchor(search, **settings)
@@ -82,7 +82,7 @@ def test_the_score_is_f1_by_the_official_rule() -> None:
         assert float(result) == f1(said, "Montana")
 
 
-def test_nothing_is_at_fault_in_a_run_without_fault() -> None:
+def test_a_run_without_faults_gets_no_criticism() -> None:
     for run in (Run([FIRST, SECOND]), Run([FIRST, UNSURE, answer("Montana")])):
         told = [run.told("read", 0), run.told("read", 1)]
         told += [run.told("answer")] if "answer" in run.prediction.usage else []
@@ -98,14 +98,14 @@ def test_sufficient_said_too_early_names_the_hop_and_the_passage() -> None:
     assert '"Carbon County" had not been read' in run.told("read")
 
 
-def test_sufficient_said_too_late_is_told_to_the_hop_that_had_everything() -> None:
+def test_sufficient_said_too_late_is_feedback_for_the_hop_that_had_everything() -> None:
     script = [FIRST, read(STATE, "insufficient", "Helena"), read("", "sufficient"), answer("Idaho")]
     run = Run(script)
     assert 'Step 2: "sufficient" came too late' in run.told("read", 1)
     assert "too late" not in run.told("read", 0)
 
 
-def test_a_query_that_missed_the_gold_passage_is_named_to_the_hop_that_wrote_it() -> None:
+def test_a_query_that_missed_the_gold_passage_is_feedback_for_the_hop_that_wrote_it() -> None:
     script = [read(SEAT, "insufficient", "Helena"), read("", "insufficient"), answer("Idaho")]
     run = Run(script, max_steps=2)
     assert 'Step 1: the next query "Helena" did not bring the needed passage "Carbon County"' in (
@@ -114,14 +114,14 @@ def test_a_query_that_missed_the_gold_passage_is_named_to_the_hop_that_wrote_it(
     assert "was never retrieved; the last query was" in run.told("read", 1)
 
 
-def test_a_gold_passage_of_which_nothing_was_kept_is_told_to_the_index_step() -> None:
+def test_an_unused_gold_passage_is_feedback_for_the_index_step() -> None:
     run = Run([FIRST, read("(empty)", "sufficient"), answer("Montana")])
     assert 'Step 2: the needed passage "Carbon County" was read, and nothing of it' in (
         run.told("read", 1)
     )
 
 
-def test_ungrounded_items_are_told_to_the_index_step_of_their_hop() -> None:
+def test_ungrounded_items_are_feedback_for_the_index_step_of_their_hop() -> None:
     invented = read(f"{SEAT}\n2. Bob Smith -> rules -> Mars [1]", "insufficient", "Carbon County")
     run = Run([invented, UNSURE, answer("Montana")])
     assert '"Bob Smith" and "Mars" not found' in run.told("read", 0)
@@ -139,23 +139,21 @@ def test_ungrounded_items_are_told_to_the_index_step_of_their_hop() -> None:
         ("Idaho", "Wyoming", "do not hold the answer"),
     ],
 )
-def test_the_answer_step_hears_what_is_wrong_with_its_answer(
-    said: str, gold: str, fault: str
-) -> None:
+def test_the_answer_step_gets_feedback_on_its_answer(said: str, gold: str, fault: str) -> None:
     example = GOLD.copy(answer=gold, answers=(gold,))
     run = Run([FIRST, UNSURE, answer(said)], example)
     assert fault in run.told("answer")
     assert fault not in run.told("read")
 
 
-def test_the_last_judge_hears_what_is_wrong_with_a_candidate_that_was_taken() -> None:
+def test_the_last_judge_gets_feedback_on_a_candidate_that_became_the_answer() -> None:
     run = Run([FIRST, SECOND], GOLD.copy(answer="Wyoming", answers=("Wyoming",)))
     assert "answer" not in run.prediction.usage
     assert "do not hold the answer" in run.told("read", 1)
     assert "do not hold the answer" not in run.told("read", 0)
 
 
-def test_a_separate_judge_hears_nothing_of_the_graph_and_the_index_nothing_of_the_search() -> None:
+def test_a_separate_judge_gets_no_feedback_on_the_graph_and_the_index_none_on_the_search() -> None:
     judged = {k: v for k, v in FIRST.items() if k != "additions"}
     early = {**judged, "judgement": "sufficient", "next_query": ""}
     invented = {"additions": f"{SEAT}\n2. Bob Smith -> rules -> Mars [1]"}
@@ -164,7 +162,7 @@ def test_a_separate_judge_hears_nothing_of_the_graph_and_the_index_nothing_of_th
     assert "Bob Smith" in run.told("update") and "too early" not in run.told("update")
 
 
-def test_a_run_that_failed_scores_nothing_and_says_so() -> None:
+def test_a_failed_run_scores_0_and_the_feedback_says_so() -> None:
     for failed in (None, dspy.Prediction(), dspy.Prediction(answer=None)):
         result = AnswerMetric()(GOLD, failed)
         assert (result.score, result.feedback) == (0.0, "The program failed: there is no answer.")

@@ -1,4 +1,4 @@
-"""What the predictors of each baseline hear of: their own faults, in words that fit them."""
+"""Feedback for the predictors of each baseline: on their own errors, in fitting terms."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def search(query: str, k: int) -> list[Passage]:
 
 
 class Run:
-    """A program run once by a script, and what the metric says to a call of a predictor."""
+    """A scripted run of a program, and the metric's feedback on a predictor's call."""
 
     def __init__(self, program: MultiHopProgram, script: Sequence[Reply]) -> None:
         self.program = program
@@ -93,7 +93,7 @@ BORN, FLOWS = "Born in Tavira [1].", "Born in Tavira [1], where the Gilão flows
         (ClosedBook, [{"answer": "Gilão"}]),
     ],
 )
-def test_the_last_calls_of_a_run_without_fault_hear_of_none(
+def test_the_last_calls_of_a_run_without_faults_get_no_criticism(
     program: type[MultiHopProgram], script: list[Reply]
 ) -> None:
     run = Run(program(search), script)
@@ -102,7 +102,7 @@ def test_the_last_calls_of_a_run_without_fault_hear_of_none(
     }} == dict.fromkeys(run.prediction.usage, FINE)  # fmt: skip
 
 
-def test_a_thought_that_missed_the_gold_passage_hears_of_it() -> None:
+def test_a_thought_that_missed_the_gold_passage_gets_feedback() -> None:
     run = Run(IRCoT(search, max_steps=2), [thought("Porto?"), thought("Again Porto?"), RIGHT])
     assert run.told("think") == (
         'Step 1: the next query "Porto?" did not bring the needed passage "Tavira".'
@@ -110,7 +110,7 @@ def test_a_thought_that_missed_the_gold_passage_hears_of_it() -> None:
     assert "was never retrieved" in run.told("think", 1)
 
 
-def test_a_thought_that_concludes_too_early_or_too_late_hears_of_it() -> None:
+def test_a_thought_that_concludes_too_early_or_too_late_gets_feedback() -> None:
     early = Run(IRCoT(search), [thought("So the answer is: Porto."), answer("Porto")])
     assert early.told("think").startswith("Step 1: the search was ended too early: the needed")
     late = [thought("Born in Tavira."), thought("And so on."), thought("So the answer is: Gilão.")]
@@ -119,38 +119,38 @@ def test_a_thought_that_concludes_too_early_or_too_late_hears_of_it() -> None:
     )
 
 
-def test_each_turn_hears_of_the_search_it_asked_for() -> None:
+def test_each_turn_gets_feedback_on_its_own_search() -> None:
     run = Run(SearchR1(search), [turn("Porto"), turn("Ines Marlow"), turn(answered="Tavira")])
     assert run.told("think", 1) == FINE
     assert "Step 2: the search was ended too early" in run.told("think", 2)
 
 
-def test_a_turn_that_answers_hears_of_its_answer_and_one_that_searches_does_not() -> None:
+def test_only_a_turn_that_answers_gets_feedback_on_the_answer() -> None:
     script = [turn("Ines Marlow"), turn("Tavira"), turn(answered="the river Gilão")]
     run = Run(SearchR1(search), script)
     assert 'The answer "the river Gilão" is too long' in run.told("think", 2)
     assert "too long" not in run.told("think", 0) + run.told("think", 1)
 
 
-def test_turns_belong_to_their_rounds_where_the_first_one_failed() -> None:
+def test_turns_are_matched_to_their_rounds_after_a_failed_first_one() -> None:
     run = Run(SearchR1(search), [*["{"] * 4, turn("Porto"), turn(answered="Tavira")])
     assert 'the next query "Porto" did not bring' in run.told("think", 0)
     assert "Step 2: the search was ended too early" in run.told("think", 1)
 
 
-def test_the_last_of_several_answers_hears_of_its_faults() -> None:
+def test_only_the_last_of_several_answers_gets_feedback() -> None:
     script = [answer("Porto", "1"), answer("Tavira"), answer("the river Gilão", "2")]
     run = Run(IterRetGen(search, max_steps=3), script)
     assert run.told("answer", 0) == run.told("answer", 1) == FINE
     assert 'The answer "the river Gilão" is too long' in run.told("answer", 2)
 
 
-def test_a_round_that_failed_is_told_to_the_only_predictor_there_is() -> None:
+def test_a_failed_round_is_feedback_for_a_program_of_one_predictor() -> None:
     run = Run(IterRetGen(search), [answer("Tavira", "1"), *["{"] * 4])
     assert "Step 2: the answer step got no usable output" in run.told("answer")
 
 
-def test_a_query_from_the_gaps_hears_of_what_it_did_not_bring() -> None:
+def test_a_query_from_the_gaps_gets_feedback_on_missed_passages() -> None:
     script = [note(BORN), ask("Porto"), note("Porto [2]."), OLD, ask(), answer("Douro")]
     run = Run(DeepNote(search), script)
     assert 'the next query "Porto" did not bring the needed passage "Tavira"' in run.told("ask", 0)
@@ -158,14 +158,14 @@ def test_a_query_from_the_gaps_hears_of_what_it_did_not_bring() -> None:
     assert "Porto" not in run.told("update")
 
 
-def test_a_text_index_hears_of_its_search_and_of_no_graph() -> None:
+def test_a_text_index_gets_feedback_on_its_search_but_not_on_a_graph() -> None:
     judged = {"reasoning": "r", "judgement": "sufficient", "candidate": "", "next_query": ""}
     run = Run(GraphAnchor(search, index="text"), [{"notes": "None known.", **judged}, RIGHT])
     assert '"sufficient" was said too early' in run.told("read")
     assert "graph" not in run.told("read")
 
 
-def test_memory_is_not_told_of_passages_that_it_never_read() -> None:
+def test_a_closed_book_program_gets_no_feedback_on_passages() -> None:
     told = Run(ClosedBook(search), [{"answer": "Douro"}]).told("answer")
     assert told == 'The answer is "Gilão"; "Douro" was answered.'
 
@@ -178,6 +178,6 @@ def test_the_whole_feedback_on_a_program_without_a_graph_speaks_of_none(
     assert "graph" not in AnswerMetric.of(program(search))(GOLD, prediction).feedback
 
 
-def test_an_update_that_was_not_kept_leaves_the_trace() -> None:
+def test_an_update_that_was_rejected_is_removed_from_the_trace() -> None:
     run = Run(DeepNote(search), [note(BORN), ask("Porto"), note("Porto."), OLD, ask(), RIGHT])
     assert [reply.notes for predictor, _, reply in run.trace if "notes" in reply] == [BORN]

@@ -1,4 +1,4 @@
-"""Killed compilations go on where they were: no finished LM call is made twice."""
+"""Resuming killed compilations: no finished LM call is made twice."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def made(calls: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bootstrap-rs", "gepa"])
-def test_a_compilation_killed_in_the_middle_pays_for_no_finished_call_again(
+def test_a_killed_compilation_does_not_pay_for_finished_calls_again(
     name: str, tmp_path: Path
 ) -> None:
     whole, calls, out = tmp_path / "whole.txt", tmp_path / "calls.txt", tmp_path / "out"
@@ -154,7 +154,7 @@ def compiled(out: Path, lm: dspy.LM) -> Outcome:
     )
 
 
-def test_a_second_run_calls_no_lm_and_gives_the_same_bytes_but_for_times(tmp_path: Path) -> None:
+def test_a_second_run_calls_no_lm_and_gives_the_same_bytes_except_times(tmp_path: Path) -> None:
     first = compiled(tmp_path, scripted_lm(task))
     state = (tmp_path / "program.json").read_bytes()
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -170,7 +170,9 @@ def test_a_second_run_calls_no_lm_and_gives_the_same_bytes_but_for_times(tmp_pat
     assert again == manifest
 
 
-def test_an_lm_that_stops_answering_stops_the_compilation_which_can_go_on(tmp_path: Path) -> None:
+def test_an_lm_that_stops_answering_stops_the_compilation_which_can_be_resumed(
+    tmp_path: Path,
+) -> None:
     answered = 0
 
     def dying(prompt: str) -> Reply:
@@ -203,7 +205,7 @@ def test_two_compilations_cannot_share_a_folder(tmp_path: Path) -> None:
         other.wait()
 
 
-def test_a_file_that_is_no_ledger_is_not_written_to(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_ledger_is_not_written_to(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     path.write_text("something else, and long enough to be looked at as a database header" * 20)
     with pytest.raises(DamagedFile, match="of a ga_dspy compilation"):

@@ -1,4 +1,4 @@
-"""The recipe `settings`: settings of the program, kept where it scores higher with them."""
+"""The recipe `settings`: settings of the program, kept if it scores higher with them."""
 
 from __future__ import annotations
 

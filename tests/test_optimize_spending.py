@@ -1,4 +1,4 @@
-"""The ledger's promise: no finished call is paid twice, caps hold, and a replay is the same."""
+"""The ledger: no finished call is paid twice, caps hold, and replays are identical."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def gate_of(lm: LMWrapper) -> Gate:
 
 
 def twice(path: Path, lm: dspy.BaseLM, use: Callable[[LMWrapper], Any]) -> tuple[Any, Any]:
-    """What a use of an LM gives in a first run, and in a second one with the same ledger."""
+    """The results of using an LM in a first run, and in a second one with the same ledger."""
     given = []
     for _ in range(2):
         with opened(path) as ledger:
@@ -65,7 +65,7 @@ def twice(path: Path, lm: dspy.BaseLM, use: Callable[[LMWrapper], Any]) -> tuple
 # --- Counting
 
 
-def test_work_that_asks_the_same_twice_gets_two_replies_and_both_again(tmp_path: Path) -> None:
+def test_a_repeated_request_gets_two_replies_and_both_are_replayed(tmp_path: Path) -> None:
     given = []
     for script in (["one", "two"], []):
         lm = scripted_lm(script)
@@ -122,14 +122,14 @@ def test_a_stop_passes_through_code_that_catches_every_exception(ledger: CallSto
         swallowing()
 
 
-def test_a_failed_call_is_neither_kept_nor_counted(ledger: CallStore) -> None:
+def test_a_failed_call_is_neither_stored_nor_counted(ledger: CallStore) -> None:
     lm = paying(scripted_lm([RuntimeError("no"), "yes"]), ledger, Caps(calls=1))
     with pytest.raises(dspy.LMError):
         lm("x")
     assert lm("x") == ["yes"] and ledger.spent.calls == 1
 
 
-def test_an_interrupted_call_gives_back_what_was_set_aside_for_it(ledger: CallStore) -> None:
+def test_an_interrupted_call_releases_its_reservation(ledger: CallStore) -> None:
     keys = iter([KeyboardInterrupt])
 
     def interrupted(prompt: str) -> str:
@@ -143,7 +143,7 @@ def test_an_interrupted_call_gives_back_what_was_set_aside_for_it(ledger: CallSt
     assert lm("x") == ["yes"] and gate_of(lm).down == ""
 
 
-def test_a_closed_gate_lets_nothing_through_that_an_optimizer_left_behind(
+def test_a_closed_gate_blocks_calls_of_threads_that_an_optimizer_left_running(
     ledger: CallStore,
 ) -> None:
     lm = paying(scripted_lm(echo), ledger)
@@ -171,7 +171,7 @@ def test_a_cap_under_which_nothing_could_be_tried_is_refused(caps: Caps) -> None
         caps.check_enough(Spent(1, 1, 1.0))
 
 
-# --- Every way to the LM leads through the ledger
+# --- Every kind of LM call goes through the ledger
 
 
 def test_one_request_from_many_threads_is_paid_once(ledger: CallStore) -> None:
@@ -207,14 +207,14 @@ def test_another_rollout_temperature_or_number_of_completions_is_another_request
     assert ledger.spent.calls == 3 + 3 == len(lm.engine.prompts)
 
 
-def test_no_rollout_is_the_request_without_one(ledger: CallStore) -> None:
+def test_a_rollout_id_of_none_is_the_request_without_one(ledger: CallStore) -> None:
     asked = paying(scripted_lm(echo), ledger)
     asked("x")
     asked.copy(rollout_id=None)("x", rollout_id=None)
     assert ledger.spent.calls == 1
 
 
-def test_copies_of_any_kind_pay_into_one_ledger_and_none_leaves_the_process(
+def test_copies_of_an_lm_share_one_ledger_and_none_leaves_the_process(
     ledger: CallStore,
 ) -> None:
     lm = scripted_lm(echo)
@@ -265,7 +265,7 @@ def test_an_lm_in_a_nested_context_pays_and_the_outer_one_is_back_afterwards(
 
 
 class Plugin(dspy.BaseLM):
-    """An LM of the old kind, with a method that answers as OpenAI does."""
+    """An LM of the old interface, whose method returns responses of OpenAI's form."""
 
     def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
         message = SimpleNamespace(content=f"plugin: {prompt or messages[-1]['content']}")
@@ -282,11 +282,11 @@ def test_lms_of_other_classes_are_replayed_too(lm: Any, said: str, tmp_path: Pat
     assert first == second and first[0].startswith(said)
 
 
-# --- A replayed call and a fresh one cannot be told apart
+# --- A replayed call looks like a fresh one
 
 
 class Heard(BaseCallback):
-    """Notes what it hears of LM calls."""
+    """A callback that records LM calls."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -298,7 +298,7 @@ class Heard(BaseCallback):
         self.events.append(outputs)
 
 
-def test_callbacks_trackers_and_histories_hear_of_a_call_once(tmp_path: Path) -> None:
+def test_callbacks_trackers_and_histories_record_a_call_once(tmp_path: Path) -> None:
     lm = scripted_lm(echo)
 
     def use(paying: LMWrapper) -> Any:
@@ -405,7 +405,7 @@ def test_a_ledger_of_an_earlier_version_is_replayed(tmp_path: Path) -> None:
 
 # --- LMs behind an endpoint
 class _Endpoint(BaseHTTPRequestHandler):
-    """Says which request of this server it was."""
+    """Replies with the number of the request."""
 
     served: ClassVar[dict[int, int]] = {}
 
@@ -427,12 +427,12 @@ class _Endpoint(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(body).encode())
 
     def log_message(self, *args: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def endpoints() -> Iterator[list[dspy.LM]]:
-    """Two servers with one model name."""
+    """Two servers with the same model name."""
     servers = [ThreadingHTTPServer(("127.0.0.1", 0), _Endpoint) for _ in range(2)]
     for server in servers:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -491,7 +491,7 @@ def test_a_call_from_dspys_cache_costs_the_tokens_that_its_reply_reports(
         dspy.cache = before
 
 
-def test_an_lm_is_left_as_it_is_and_speaks_for_the_one_before_it(
+def test_a_wrapper_leaves_its_lm_unchanged_and_delegates_to_it(
     endpoints: list[dspy.LM], ledger: CallStore
 ) -> None:
     lm = endpoints[0]

@@ -1,4 +1,4 @@
-"""Tracking a compilation in MLflow: what is kept, what is withheld, and who is the champion."""
+"""Tracking a compilation in MLflow: what is logged, what is withheld, which is the champion."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def artifacts_in(folder: Path, tables: Path) -> Path:
 
 @pytest.fixture
 def root(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of artifacts, and no other store around."""
+    """A folder of artifacts, without any other store."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -95,7 +95,7 @@ class Logged(NamedTuple):
 
 @pytest.fixture(scope="module")
 def logged(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Logged:
-    """A compilation that is logged, to be looked at."""
+    """A logged compilation."""
     root = artifacts_in(tmp_path_factory.mktemp("logged"), tables)
     outcome(root / "demo").figure.write_bytes(b"an image")
     with pytest.MonkeyPatch.context() as patch:
@@ -161,7 +161,7 @@ def test_the_same_compilation_is_logged_once(root: Path) -> None:
     assert tracked(root, recipe="gepa").run_id != first.run_id
 
 
-def test_the_run_says_what_was_bought_with_what_and_on_which_data(logged: Logged) -> None:
+def test_the_run_has_the_gain_the_setup_and_the_data(logged: Logged) -> None:
     metrics = logged.run.data.metrics
     gained = (metrics["baseline/f1"], metrics["test/f1"], metrics["gain/f1"])
     assert gained == (25.0, 75.0, 50.0)
@@ -205,7 +205,7 @@ def versions(client: Any) -> list[Any]:
     return list(client.search_prompt_versions("demo.read"))
 
 
-def test_signs_that_mlflow_refuses_in_names_are_replaced(root: Path) -> None:
+def test_characters_that_mlflow_refuses_in_names_are_replaced(root: Path) -> None:
     folder = shutil.copytree(root / "demo", root / "Ann's demo")
     changed = outcome(folder)
     settings: Any = {"schema": {"entities": {"R&D site": "a laboratory"}}}
@@ -217,10 +217,10 @@ def test_signs_that_mlflow_refuses_in_names_are_replaced(root: Path) -> None:
     assert params["settings.schema.entities.R_D site"] == "a laboratory"
 
 
-def test_a_program_that_is_as_it_was_given_becomes_no_version(root: Path) -> None:
+def test_an_unchanged_program_is_not_registered(root: Path) -> None:
     logged = tracked(root, after=10, prompts_after={"read": GIVEN})
     client = client_of(f"sqlite:///{root}/mlflow.db")
-    assert logged.place == "no version registered: the program is as it was given"
+    assert logged.place == "no version registered: the program is unchanged"
     note = client.get_run(logged.run_id).data.tags["mlflow.note.content"]
     assert note.endswith(logged.place)
     assert list(client.search_registered_models()) == []
@@ -280,7 +280,7 @@ def test_a_server_that_accepts_and_never_answers_is_given_up(
             track_compilation(outcome(root / "demo"), uri=uri, root=root)
 
 
-def test_a_file_that_is_no_store_is_named(root: Path) -> None:
+def test_a_file_that_is_not_a_store_is_named(root: Path) -> None:
     (root / "mlflow.db").write_bytes(b"this is no database")
     with pytest.raises(TrackingFailed, match=r"mlflow\.db failed"):
         tracked(root)

@@ -1,4 +1,4 @@
-"""A compiled program in the registry: fetched, loaded with pickle forbidden, and served."""
+"""A compiled program in the registry: downloaded, loaded without pickle, and served."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ANSWER = (
 
 
 def answered(prompt: str) -> dict[str, Any]:
-    """An LM that is right only where it is shown a demonstration."""
+    """An LM that answers right only if its prompt has a demo."""
     shown = prompt.count("[[ ## question ## ]]") > 2
     return {"verdict": "answered", "links": "[1]", "answer": "Montana" if shown else "Idaho"}
 
@@ -84,7 +84,7 @@ def store(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    """An OpenAI-compatible server that says one thing."""
+    """An OpenAI-compatible server that always gives the same reply."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -103,7 +103,7 @@ def endpoint() -> Iterator[str]:
             self.wfile.write(sent)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -142,7 +142,9 @@ def test_every_form_of_address_leads_to_the_artifact_that_was_saved(
         ("runs:/{run}/traces", r"has no runs:/\w+/traces"),
     ],
 )
-def test_an_address_of_nothing_is_told_what_there_is(store: str, address: str, said: str) -> None:
+def test_an_unknown_address_is_an_error_that_lists_the_models(
+    store: str, address: str, said: str
+) -> None:
     from mlflow import MlflowClient
 
     run = MlflowClient(store, store).get_model_version_by_alias("towns", "champion").run_id
@@ -165,7 +167,7 @@ def test_a_store_that_is_down_is_named(root: Path) -> None:
 
 @pytest.fixture
 def loaded(store: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """MLflow, pointed at the store, with pickle forbidden and an LM to ask."""
+    """MLflow pointed at the store, with pickle forbidden and an LM configured."""
     import mlflow
 
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")

@@ -1,4 +1,4 @@
-"""Tracking into a server that is really started, and into one that is dead."""
+"""Tracking into a real server, and into one that does not answer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Server(NamedTuple):
 
 @pytest.fixture
 def server(tables: Path, tmp_path: Path) -> Iterator[Server]:
-    """A tracking server with a database and files of its own."""
+    """A tracking server with its own database and files."""
     home = tmp_path / "server"
     home.mkdir()
     shutil.copyfile(tables, home / "mlflow.db")
@@ -85,14 +85,14 @@ def _await(server: Server) -> None:
 
 @pytest.fixture
 def root(tables: Path, tmp_path: Path) -> Path:
-    """A folder for artifacts, with an empty store of its own."""
+    """A folder for artifacts with its own empty store."""
     (tmp_path / "artifacts").mkdir()
     shutil.copyfile(tables, tmp_path / "artifacts" / "mlflow.db")
     return tmp_path / "artifacts"
 
 
 def answered(prompt: str) -> dict[str, Any]:
-    """An LM that is right only where it is shown a demonstration."""
+    """An LM that answers right only if its prompt has a demo."""
     shown = prompt.count("[[ ## question ## ]]") > 2
     return {"verdict": "answered", "links": "[1]", "answer": "Montana" if shown else "Idaho"}
 
@@ -133,7 +133,7 @@ def test_a_server_takes_a_whole_compilation_over_http(server: Server, root: Path
     assert not (root / "mlartifacts").exists()
 
 
-def test_what_a_dead_server_did_not_take_is_logged_by_the_same_compilation_again(
+def test_a_compilation_that_a_dead_server_missed_is_logged_when_repeated(
     root: Path,
 ) -> None:
     with socket.socket() as taken:

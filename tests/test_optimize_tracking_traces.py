@@ -140,7 +140,7 @@ def test_a_trace_has_the_tokens_of_its_calls(root: Path) -> None:
     assert whole["total_tokens"] == whole["input_tokens"] + whole["output_tokens"] > 0
 
 
-def test_a_trace_says_what_was_expected_and_how_right_the_answer_is(root: Path) -> None:
+def test_a_trace_has_the_expected_answer_and_the_score(root: Path) -> None:
     with dspy.context(
         lm=scripted_lm([*script(), dspy.LMError("refused"), *[dspy.LMError("no")] * 9])
     ):
@@ -157,12 +157,12 @@ def assessed(root: Path, trace: str) -> dict[str, Any]:
     return {one.name: one.value for one in found}
 
 
-def test_the_questions_that_went_worst_are_traced_those_without_an_answer_first() -> None:
+def test_the_worst_questions_are_traced_and_unanswered_ones_first() -> None:
     asked = [dspy.Example(id=f"q{i}") for i in (0, 16, 1, 99)]
     assert [example.id for example in worst(report(), asked, 3)] == ["q99", "q16", "q0"]
 
 
-def test_an_evaluation_that_is_there_already_is_not_logged_again(root: Path) -> None:
+def test_an_evaluation_is_logged_only_once(root: Path) -> None:
     judged = Judged(right=True)
     more = tuple(result.model_copy(update={"judged": judged}) for result in report().results)
     made = [
@@ -174,7 +174,7 @@ def test_an_evaluation_that_is_there_already_is_not_logged_again(root: Path) -> 
     assert ids[0] == ids[1] != ids[2]
 
 
-def test_what_a_judge_said_is_a_metric_and_the_feedback_of_the_same_answer(root: Path) -> None:
+def test_a_judges_verdict_is_a_metric_and_the_feedback_on_a_trace(root: Path) -> None:
     protocol = report().protocol.model_copy(update={"judge": "openai/judge"})
     kept = report().results[0].model_copy(update={"judged": Judged(right=False)})
     asked = Report(protocol, (kept.model_copy(update={"id": "q1"}),))
@@ -223,7 +223,7 @@ def test_a_question_that_fails_has_a_trace_with_the_error_and_the_next_is_asked(
     assert secret.encode() not in (root / "mlflow.db").read_bytes()
 
 
-def test_a_question_that_gets_over_an_outage_has_a_trace_that_names_it_without_the_key(
+def test_the_trace_of_a_question_after_an_outage_names_the_outage_without_the_key(
     root: Path,
 ) -> None:
     secret = "sk-" + 24 * "y"
@@ -240,7 +240,7 @@ def test_a_question_that_gets_over_an_outage_has_a_trace_that_names_it_without_t
     assert [path for path in kept if secret.encode() in path.read_bytes()] == []
 
 
-def test_a_store_that_fails_while_questions_are_traced_is_asked_nothing_more(
+def test_no_more_requests_go_to_a_store_that_fails_during_tracing(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow

@@ -1,4 +1,4 @@
-"""Outages: whatever fails on the way, what was read until then is answered from."""
+"""Outages: after a failure, the answer is based on what was read before it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_outage_from_the_second_call_on_still_ends_in_an_answer() -> None:
 
 
 @pytest.mark.parametrize("program", [GraphAnchor, VanillaRAG, IRCoT, IterRetGen, SearchR1])
-def test_where_no_call_reached_the_lm_its_error_is_raised(program: Any) -> None:
+def test_if_no_call_reached_the_lm_its_error_is_raised(program: Any) -> None:
     lm = scripted_lm([DOWN] * 12)
     with dspy.context(lm=lm), ga_dspy.patient(retries=0), pytest.raises(dspy.LMError):
         program(search)(question=QUESTION)
@@ -127,7 +127,7 @@ def test_a_run_that_is_aborted_stays_aborted() -> None:
     assert isinstance(raised.value.__cause__ or raised.value, RunAborted)
 
 
-def test_an_evaluation_over_a_flaky_lm_runs_to_its_end() -> None:
+def test_an_evaluation_with_a_flaky_lm_finishes() -> None:
     calls = iter(range(1000))
 
     def flaky(prompt: str) -> Reply:

@@ -1,4 +1,4 @@
-"""Replays: what recorded replies of an LM cost today, and that all of them is read."""
+"""Replays: what recorded replies would cost today, and whether all of them are parsed."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def recordings(tmp_path: Path) -> list[Recording]:
     return read_recordings(file)
 
 
-def test_a_recording_holds_what_was_found_and_what_was_replied(recordings: list[Recording]) -> None:
+def test_a_recording_has_the_passages_and_the_replies(recordings: list[Recording]) -> None:
     (one,) = recordings
     assert [passage.title for passage in one.found[one.question]] == ["Tavira", "Faro"]
     assert (one.calls, len(one.reads), one.answer["answer"].strip()) == (2, 1, "Gilão")
     assert 0 < one.answer_tokens < one.tokens
 
 
-def test_a_question_is_asked_again_with_the_replies_of_then(recordings: list[Recording]) -> None:
+def test_a_question_is_replayed_with_the_recorded_replies(recordings: list[Recording]) -> None:
     (asked,) = replay(recordings)
     assert (asked.prediction.answer, asked.prediction.supported) == ("Gilão", "chained")
     assert asked.prediction.calls == 1
@@ -95,7 +95,7 @@ def test_a_question_is_asked_again_with_the_replies_of_then(recordings: list[Rec
     assert cost_now([asked]).tokens < cost_now([published]).tokens
 
 
-def test_what_was_read_of_the_replies_is_counted(recordings: list[Recording]) -> None:
+def test_replies_and_what_was_parsed_of_them_are_counted(recordings: list[Recording]) -> None:
     found = read_back(replay(recordings))
     assert (found.replies, found.asked_again, found.failures) == (1, 0, 0)
     assert (found.relations, found.lost) == ((1, 1), ())

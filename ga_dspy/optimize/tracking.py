@@ -125,7 +125,7 @@ def track_compilation(
         _log_metrics(report_metrics(after, outcome.held_out))
         _log_metrics(_gains(outcome))
         card = score_card(outcome)
-        place = "no version registered: the program is as it was given"
+        place = "no version registered: the program is unchanged"
         if not outcome.unchanged:
             place = register_program(client, outcome, card, packed)
         note = f"{card}\n\n{place}"
