@@ -200,8 +200,9 @@ def _relations(
         else:
             noun = list(takewhile(lambda word: word not in _RELATIVES, gap))
             if gap[:1] == [","] and english.ARTICLES & {*gap[1:2]} and not any(map(is_verb, noun)):
-                is_same = _is_of_subject(about, tuple(noun))
-                head, gap = head if is_same else previous or head, ["is", *gap[1:]]
+                if previous and not _is_of_subject(about, tuple(noun)):
+                    head = previous
+                gap = ["is", *gap[1:]]
             elif previous and {"who", "which"} & set(gap[:2]):
                 head = previous
             marks = [i for i, word in enumerate(gap[:-1]) if not word[-1].isalnum()]
