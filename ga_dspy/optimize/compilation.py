@@ -84,7 +84,7 @@ def compile(
         train: Questions to learn from.
         validation: Questions to choose by.
         test: Questions to measure on; by default the validation questions, which the recipe has
-            seen (`Outcome.held_out` tells which).
+            seen; `Outcome.held_out` names the set.
         out: The folder of the artifact.
         lm: The task LM; by default the configured one. A step that has its own LM
             (`program.read.lm = …`) keeps it.

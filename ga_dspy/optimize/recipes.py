@@ -1,8 +1,8 @@
 """Recipes: ways to compile a program, and an estimate of what one costs.
 
 A recipe checks its requirements (`check`), estimates its work (`work`) and compiles a program
-(`fit`), mostly with one of DSPy's optimizers. The first changes settings, the next find demos, one
-proposes instructions, and in the last an LM reflects on errors.
+(`fit`), mostly with one of DSPy's optimizers. One recipe changes settings, three find demos,
+MIPROv2 proposes instructions, and in SIMBA and GEPA an LM reflects on errors.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Job:
-    """The arguments of a compilation, from which a recipe works.
+    """The arguments of a compilation, as a recipe gets them.
 
     The program has no LMs of single steps, because optimizers would remove or copy them; the task
     LM routes calls to them instead (`behind`).
@@ -282,7 +282,7 @@ class BootstrapRandomSearch(Recipe):
 
 @_settings
 class BootstrapFewShot(BootstrapRandomSearch):
-    """Demos from traces, in one set: the first in the order of the questions."""
+    """Demos from traces of train questions, collected once in the order of the questions."""
 
     candidates: NonNegativeInt = 0
     name: ClassVar[str] = "bootstrap"
