@@ -1,7 +1,7 @@
 """The records of a corpus graph, its rules, conditions on relations, and the access of callers.
 
-Records are stored as they were extracted. Names, edges, flags and the view of a caller are derived
-from them, so an update or a new rule gives the same graph as a build from scratch.
+Records are stored as extracted. Names, edges, flags and the view of a caller are derived from them,
+so an update or a new rule gives the same graph as a build from scratch.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from ga_dspy.graph.times import BEGINNING, ENDLESS, Interval, interval_of, time_
 from ga_dspy.retrieval.where import Sign, Where, comparisons
 from ga_dspy.text import stands_in
 
-# --- Rules: what enters the graph, what is flagged, which relations are private.
+# --- Rules: which relations enter the graph, which are flagged, which are private.
 
 SINGLE_VALUED: Final = frozenset(
     "born|born in|born on|date of birth|place of birth|died|died in|died on|date of death|"
     "capital of|capital".split("|")
 )
-"""Relations that an entity has once, in the form of `relation_key`."""
+"""Relations that an entity can have only once, in the form of `relation_key`."""
 
 SINGLE_DATED: Final = frozenset(
     "founded|established|released|published|premiered|opened|completed|built".split("|")
 )
-"""Events that happen once: a second year contradicts the first, a place does not."""
+"""Events that happen once: a second year contradicts the first, a second place does not."""
 
 SINGLE_HELD: Final = frozenset(
     "capital of|president of|prime minister of|mayor of|ceo of".split("|")
 )
-"""Relations that one entity at a time has to another: a country has one capital."""
+"""Relations that only one entity at a time has to another: a country has one capital."""
 
 Labels = frozenset[str]
 NO_LABELS: Final[Labels] = frozenset()
 
-_Made = TypeVar("_Made")
+_Setting = TypeVar("_Setting")
 
 
-def _by_key(named: Mapping[str, _Made]) -> dict[str, _Made]:
-    return {relation_key(name): value for name, value in named.items()}
+def _by_key(settings: Mapping[str, _Setting]) -> dict[str, _Setting]:
+    return {relation_key(name): setting for name, setting in settings.items()}
 
 
 def _keys(names: frozenset[str]) -> frozenset[str]:
@@ -55,33 +55,33 @@ def _keys(names: frozenset[str]) -> frozenset[str]:
 
 
 Names = Annotated[frozenset[str], AfterValidator(_keys)]
-"""Names of relations, as `relation_key` writes them."""
+"""Names of relations, converted by `relation_key`."""
 Weight = Annotated[float, Field(gt=0, lt=1000)]
 
 
 class Spelling(Value):
-    """A name as the corpus spells it, in one passage, or in all if `passage` is blank."""
+    """A name as spelled in one passage, or in all passages if `passage` is blank."""
 
     name: str
     passage: str = ""
 
     @model_validator(mode="before")
     @classmethod
-    def _of_text(cls, given: Any) -> Any:
-        return {"name": given} if isinstance(given, str) else given
+    def _from_text(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
 
 
 class Pair(Value):
-    """Two spellings; in a file, a list of two."""
+    """Two spellings, written in a file as a list of two."""
 
     one: Spelling
     other: Spelling
 
     @model_validator(mode="before")
     @classmethod
-    def _of_two(cls, given: Any) -> Any:
-        is_pair = isinstance(given, list | tuple) and len(given) == 2
-        return dict(zip(("one", "other"), given, strict=True)) if is_pair else given
+    def _from_list(cls, value: Any) -> Any:
+        is_pair = isinstance(value, list | tuple) and len(value) == 2
+        return {"one": value[0], "other": value[1]} if is_pair else value
 
     @classmethod
     def of(cls, one: str | Spelling, other: str | Spelling) -> Pair:
@@ -97,9 +97,10 @@ class Pair(Value):
 
 
 class Overrides(Value):
-    """Manual decisions on names: pairs that are one entity, and pairs that are not.
+    """Manual decisions about names.
 
-    `apart` undoes merges. The records do not change, so removing an override restores the graph.
+    Pairs in `same` are joined into one entity; pairs in `apart` are separated, which undoes merges.
+    The records do not change, so removing an override restores the graph.
     """
 
     same: tuple[Pair, ...] = ()
@@ -107,19 +108,19 @@ class Overrides(Value):
 
 
 class Rules(Value):
-    """What enters the graph, what is flagged in it, and which relations are private.
+    """The rules of a graph: which relations enter it, which are flagged and which are private.
 
     Relations are compared by `relation_key`: "was born in" is "born in".
 
     Attributes:
         min_confidence: Relations with a lower stated confidence are dropped.
-        relations: The only relations that enter; None for all.
+        relations: The relations that may enter; None allows all.
         critical: Relations that need evidence from two passages.
-        single_valued: Relations that an entity has once; two of them contradict each other.
-        single_dated: Relations, also with "in" or "on", that have one date.
-        single_held: Relations that one entity at a time has to another.
-        relation_labels: The labels that a caller needs to see a relation of this name.
-        relation_weights: How much relations of this name count in searches, above 0; others 1.
+        single_valued: Relations that an entity can have only once; two contradict each other.
+        single_dated: Relations, also with "in" or "on", that have only one date.
+        single_held: Relations that only one entity at a time has to another.
+        relation_labels: The labels that a caller needs to see a relation, by its name.
+        relation_weights: The weight of a relation in searches, by its name: above 0, by default 1.
         overrides: Names joined or separated manually.
     """
 
@@ -134,45 +135,45 @@ class Rules(Value):
     overrides: Overrides = Overrides()
 
     def is_critical(self, relation: str) -> bool:
-        """Return whether a relation of this wording needs evidence from two passages."""
+        """Return whether a relation with this wording needs evidence from two passages."""
         return relation_key(relation) in self.critical
 
     def labels_of(self, relation: str) -> Labels:
-        """Return the labels that a relation of this wording requires."""
+        """Return the labels that a relation with this wording requires."""
         return self.relation_labels.get(relation_key(relation), NO_LABELS)
 
     def weight_of(self, relation: str) -> float:
-        """Return how much a relation of this wording counts in searches."""
+        """Return the weight in searches of a relation with this wording."""
         return self.relation_weights.get(relation_key(relation), 1.0)
 
 
-# --- Records by passage, with the labels that a caller needs to see them.
+# --- Records by passage, and the labels that a caller needs to see them.
 #
-# Nothing is hidden in a finished graph, because its structure reveals more than its parts: merged
-# names, degrees, neighbours. A caller's graph is built only from the records that the caller may
-# see, as if the others had never been read.
+# Hiding parts of a finished graph would not suffice: merged names, degrees and neighbours reveal
+# what is hidden. A caller's graph is built only from the records that the caller may see, as if the
+# others had never been read.
 
 
 def with_ends(update: GraphUpdate) -> GraphUpdate:
-    """Return the records of a passage with an entity for every end of a relation."""
+    """Return the records of a passage, with an entity added for every end that lacks one."""
     names = {entity.name for entity in update.entities}
-    ends: dict[str, dict[Evidence, None]] = defaultdict(dict)
+    evidence: dict[str, dict[Evidence, None]] = defaultdict(dict)
     for relation in update.relations:
         for end in relation.ends:
-            ends[end] |= dict.fromkeys(relation.evidence)
-    spans = ((name, tuple(ends[name])) for name in ends if name not in names)
-    more = tuple(Entity(name=name, evidence=evidence) for name, evidence in spans)
-    return update.model_copy(update={"entities": (*update.entities, *more)})
+            if end not in names:
+                evidence[end] |= dict.fromkeys(relation.evidence)
+    added = (Entity(name=name, evidence=tuple(spans)) for name, spans in evidence.items())
+    return update.model_copy(update={"entities": (*update.entities, *added)})
 
 
 @dataclass(frozen=True)
 class Sources:
-    """All records of a graph, and its rules.
+    """The records of a graph, the labels of its passages, and its rules.
 
     Attributes:
-        records: What each passage states, with an entity for every end of a relation, by its id.
-        labels: The labels of passages; other passages have none.
-        rules: See `Rules`.
+        records: The records of each passage, by its id, with an entity for every end of a relation.
+        labels: The labels of each restricted passage, by its id.
+        rules: The rules.
     """
 
     records: Mapping[str, GraphUpdate] = field(default_factory=dict)
@@ -186,18 +187,18 @@ class Sources:
         labels: Mapping[str, Iterable[str]],
         rules: Rules,
     ) -> Sources:
-        """Put records in canonical order and drop empty sets of labels."""
+        """Sort records by passage and drop empty sets of labels."""
         checked = {id: frozenset(check_names("labels", names)) for id, names in labels.items()}
-        needed = {id: names for id, names in checked.items() if names}
-        return cls({id: with_ends(records[id]) for id in sorted(records)}, needed, rules)
+        restricted = {id: names for id, names in checked.items() if names}
+        return cls({id: with_ends(records[id]) for id in sorted(records)}, restricted, rules)
 
     def labelled(self, labels: Mapping[str, Iterable[str]] | None) -> Sources:
-        """Return the sources with other labels; None for the same."""
+        """Return the sources with these labels; None keeps the current ones."""
         return self if labels is None else Sources.of(self.records, labels, self.rules)
 
     @cached_property
     def withheld(self) -> dict[str, Labels]:
-        """Return the labels required to read each restricted passage, with its relations'."""
+        """Return the labels required to read each restricted passage and all its relations."""
         needed = defaultdict[str, Labels](frozenset, self.labels)
         for id, update in self.records.items():
             for relation in update.relations:
@@ -208,17 +209,18 @@ class Sources:
     def seen_with(self, labels: Labels) -> Sources:
         """Return the sources that a caller with these labels may see.
 
-        A record requires all labels of its passage, and each relation those of its name.
+        A record requires all labels of its passage, and a relation those of its name as well.
         """
-        seen = {id for id in self.records if self.labels.get(id, NO_LABELS) <= labels}
-        return self.stated_by(seen).keeping(lambda r: self.rules.labels_of(r.relation) <= labels)
+        visible = {id for id in self.records if self.labels.get(id, NO_LABELS) <= labels}
+        return self.stated_by(visible).keeping(lambda r: self.rules.labels_of(r.relation) <= labels)
 
     def stated_by(self, passages: Set[str] | None) -> Sources:
-        """Return the sources with the records of some passages alone; None for all."""
+        """Return the sources with only the records of these passages; None for all."""
         if passages is None:
             return self
-        few, many = sorted((self.records.keys(), passages), key=len)
-        return replace(self, records={id: self.records[id] for id in sorted(few) if id in many})
+        smaller, larger = sorted((self.records.keys(), passages), key=len)
+        ids = sorted(id for id in smaller if id in larger)
+        return replace(self, records={id: self.records[id] for id in ids})
 
     def keeping(self, admit: Callable[[Relation], bool]) -> Sources:
         """Return the sources without the relations that a condition excludes.
@@ -226,18 +228,17 @@ class Sources:
         A hidden relation also hides its ends, unless another relation of the passage has them,
         and the attributes that mention them.
         """
-        kept = {id: _keeping(update, admit) for id, update in self.records.items()}
-        return replace(self, records=kept)
+        records = {id: _filter_relations(update, admit) for id, update in self.records.items()}
+        return replace(self, records=records)
 
 
-def _keeping(update: GraphUpdate, admit: Callable[[Relation], bool]) -> GraphUpdate:
+def _filter_relations(update: GraphUpdate, admit: Callable[[Relation], bool]) -> GraphUpdate:
     shown = tuple(filter(admit, update.relations))
     if len(shown) == len(update.relations):
         return update
     hidden = _ends(update.relations) - _ends(shown)
-    entities = [entity for entity in update.entities if entity.name not in hidden]
-    redacted = tuple(_redact(entity, hidden) for entity in entities)
-    return GraphUpdate(entities=redacted, relations=shown)
+    entities = (_redact(entity, hidden) for entity in update.entities if entity.name not in hidden)
+    return GraphUpdate(entities=tuple(entities), relations=shown)
 
 
 def _ends(relations: Iterable[Relation]) -> set[str]:
@@ -245,7 +246,7 @@ def _ends(relations: Iterable[Relation]) -> set[str]:
 
 
 def _redact(entity: Entity, hidden: set[str]) -> Entity:
-    """Remove every wording that mentions a hidden name from an entity."""
+    """Remove from an entity every text that mentions a hidden name."""
     secrets = [normalise(name) for name in hidden]
 
     def is_open(text: str) -> bool:
@@ -257,7 +258,7 @@ def _redact(entity: Entity, hidden: set[str]) -> Entity:
     return entity.model_copy(update={**shown, "type": type_})
 
 
-# --- Conditions on relations, in the same words as those on metadata.
+# --- Conditions on relations, in the syntax of conditions on metadata.
 
 PREFIX: Final = "relation."
 FIELDS: Final = tuple(PREFIX + name for name in ("name", "confidence", "time"))
@@ -274,16 +275,17 @@ def split_conditions(where: Where) -> tuple[Where, Where]:
 
 
 class Conditions(NamedTuple):
-    """Which relations count; all conditions must hold.
+    """Conditions on relations; a relation must meet all of them.
 
     `relation.name` compares names as rules do ("was born in" is "born in"). A relation without a
-    stated confidence or time meets all conditions on it. `relation.time` with `=` asks for what
-    held at a time: it had begun and had not ended; a later value of a single-valued relation ends
-    the earlier one. With `>=` and `<=` it asks for times that overlap a period.
+    stated confidence or time meets every condition on it. `relation.time` with `=` selects the
+    relations that hold at a time: those that have begun and not ended; a later value of a
+    single-valued relation ends the earlier one. With `>=` and `<=` it selects the relations whose
+    time overlaps a period.
 
     Attributes:
         names: Signs and sets of names.
-        least: The lowest confidence.
+        least: The minimum confidence.
         as_of: The time at which a relation must hold.
         period: The period that the time of a relation must overlap.
     """
@@ -298,7 +300,7 @@ class Conditions(NamedTuple):
         """Read conditions.
 
         Raises:
-            InputError: A field or a comparison is unknown, or a value is no confidence or time.
+            InputError: A field or a comparison is unknown, or a value is not a confidence or time.
         """
         found = cls()
         for key, sign, values in comparisons(where):
@@ -334,7 +336,7 @@ class Conditions(NamedTuple):
         raise ValueError(key)
 
     def admit(self, relation: Relation) -> bool:
-        """Return whether a relation meets the conditions, by what it states itself."""
+        """Return whether a relation meets the conditions; other relations are not considered."""
         key = relation_key(relation.relation)
         if any((key in names) != (sign == "=") for sign, names in self.names):
             return False
@@ -343,14 +345,14 @@ class Conditions(NamedTuple):
         time = time_of(relation)
         if time is None:
             return True
-        is_held = self.as_of is None or time.holds_at(self.as_of)
-        return is_held and self.period.overlaps(time)
+        holds = self.as_of is None or time.holds_at(self.as_of)
+        return holds and self.period.overlaps(time)
 
 
 ANY_RELATION: Final = Conditions()
 
 
-# --- Access: the labels under which a program sees a corpus graph.
+# --- Access: the labels with which a caller sees a graph.
 
 
 class Access(Value):
