@@ -1,8 +1,8 @@
-"""A resolved graph as memory-mapped Arrow tables: made, changed in part, stored.
+"""A resolved graph as memory-mapped Arrow tables.
 
-Rows are numbered in the order in which the corpus states them. A change replaces the rows of what
-was resolved again; the other rows stay, and the numbers in them are mapped to the new ones. A new
-graph is a change of an empty one.
+Rows are sorted by where the corpus first states them. A change replaces only the rows of entities
+and relations that were resolved again; row numbers in the other rows are updated. A new graph is a
+change of an empty one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCHEMAS: Final = {
     "communities": "key:string level:int32 parent:int32 nodes:int32* edges:int32*",
     "records": "passage:string digest:string step:string json:large_string",
 }
-"""The columns of each table of a stored graph, with their Arrow types; a star marks a list."""
+"""The columns of each table of a stored graph with their Arrow types; a star marks a list."""
 
 _ORDER: Final = {
     "nodes": ("passage", "start", "end", "name"),
@@ -47,11 +47,11 @@ _ORDER: Final = {
     "merges": ("node",),
     "mentions": ("node",),
 }
-"""The columns by which each table is sorted; of a list the first value counts."""
+"""The columns by which each table is sorted; a list is compared by its first value."""
 
 
 def arrow_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
-    """Make an Arrow table of `SCHEMAS` from rows; other keys are ignored."""
+    """Make an Arrow table from rows, with the columns that `SCHEMAS` lists for its name."""
     pa = require("pyarrow", "graph")
     fields = []
     for column, _, kind in (entry.partition(":") for entry in SCHEMAS[name].split()):
@@ -61,14 +61,14 @@ def arrow_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def read_table(folder: Path, name: str, schema: str = "") -> Any:
-    """Map one table into memory.
+    """Map a table into memory.
 
-    Arrow trusts the offsets in a file, so they are validated first.
+    The offsets in the file are validated, because Arrow does not check them on access.
 
     Args:
         folder: The folder.
-        name: The name of the file.
-        schema: The name in `SCHEMAS`; by default that of the file.
+        name: The name of the file, without its extension.
+        schema: The name of the table in `SCHEMAS`; by default that of the file.
 
     Raises:
         DamagedFile: The file is not a table, or its offsets are invalid.
@@ -81,8 +81,8 @@ def read_table(folder: Path, name: str, schema: str = "") -> Any:
         table.validate(full=True)
         # Earlier versions wrote more columns.
         table = table.select([n for n in expected.names if n in table.column_names])
-        known = {*table.column_names} - {"time", "confidence"}
-        if table.schema != expected or any(table[n].null_count for n in known):
+        required = {*table.column_names} - {"time", "confidence"}
+        if table.schema != expected or any(table[n].null_count for n in required):
             raise pa.ArrowInvalid("it has other columns, or lacks values")
         return table
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -94,14 +94,14 @@ def read_table(folder: Path, name: str, schema: str = "") -> Any:
 
 
 def write_table(folder: Path, name: str, table: Any) -> None:
-    """Write one table as an Arrow IPC file."""
+    """Write a table as an Arrow IPC file."""
     pa = require("pyarrow", "graph")
     with pa.ipc.new_file(str(folder / f"{name}.arrow"), table.schema) as writer:
         writer.write_table(table)
 
 
 class Tables(NamedTuple):
-    """Six Arrow tables; `SCHEMAS` lists their columns.
+    """The Arrow tables of a graph; `SCHEMAS` lists their columns.
 
     Attributes:
         nodes: One row per entity; `value` marks a plain value such as a date. Evidence refers to
@@ -110,8 +110,8 @@ class Tables(NamedTuple):
         names: One row per normalised spelling or id of a node.
         passages: One row per passage: its id and the labels required to read it.
         merges: One row per spelling that is merged into another name of a node.
-        mentions: One row per name of a node in a passage; none if a record states several passages
-            or none, and the graph cannot be changed in part.
+        mentions: One row per name of a node in a passage. Empty if some record has evidence in
+            several passages or none: such a graph cannot be changed in part.
     """
 
     nodes: Any
@@ -123,7 +123,12 @@ class Tables(NamedTuple):
 
     @classmethod
     def of(cls, resolved: Resolved, withheld: Mapping[str, Labels]) -> Tables:
-        """Make the tables of a resolved graph, given the labels of restricted passages."""
+        """Make the tables of a resolved graph.
+
+        Args:
+            resolved: The whole graph.
+            withheld: The labels required to read each restricted passage, by its id.
+        """
         empty = cls(*(arrow_table(name, ()) for name in cls._fields))
         entities = [node.entity for node in resolved.nodes]
         stated = chain(map(passages_of, entities), map(passages_of, resolved.relations))
@@ -137,28 +142,28 @@ class Tables(NamedTuple):
 
     @property
     def labels(self) -> Labels:
-        """Return every label that a passage requires."""
+        """Return all labels that some passage requires."""
         return frozenset(self.passages["labels"].combine_chunks().flatten().to_pylist())
 
     def save(self, folder: Path) -> None:
-        """Write each table as an Arrow IPC file into a new folder."""
+        """Write each table to a file in a new folder."""
         folder.mkdir(parents=True)
         for name, table in self._asdict().items():
             write_table(folder, name, table)
 
     def latest(self, rules: Rules) -> Tables:
-        """Return the tables without what a later value of a single-valued relation replaced."""
+        """Return the tables without relations that a later value of the same relation replaced."""
         replaced = [edge for *_, edge in self.conflicts(rules) if edge is not None]
-        kept = np.setdiff1d(np.arange(len(self.edges)), replaced)
-        return self._replace(edges=self.edges.take(kept))
+        current = np.setdiff1d(np.arange(len(self.edges)), replaced)
+        return self._replace(edges=self.edges.take(current))
 
     def conflicts(self, rules: Rules) -> list[tuple[int, int, int | None]]:
-        """Return the edges in conflict, and which of the two the other one replaced."""
-        nodes, wordings = self.nodes, self.edges["relation"].combine_chunks().dictionary_encode()
-        chosen = _are_in(wordings.dictionary, comparable(wordings.dictionary.to_pylist(), rules))
+        """Return the pairs of edges in conflict, with the one that the other replaced, if any."""
+        wordings = self.edges["relation"].combine_chunks().dictionary_encode()
+        chosen = _is_in(wordings.dictionary, comparable(wordings.dictionary.to_pylist(), rules))
         rows = np.flatnonzero(chosen[np.asarray(wordings.indices)])
-        heads, tails = (np.asarray(self.edges[end]) for end in ("head", "tail"))
-        names, types = nodes["name"], nodes["type"]
+        heads, tails = np.asarray(self.edges["head"]), np.asarray(self.edges["tail"])
+        names, types = self.nodes["name"], self.nodes["type"]
         relations = [
             Relation.model_construct(**row | {"head": "", "tail": names[row["tail"]].as_py()})
             for row in self.edges.take(rows).select(["relation", "tail", "time"]).to_pylist()
@@ -177,66 +182,70 @@ class Tables(NamedTuple):
         """Return the tables after a change.
 
         Args:
-            change: What was resolved again.
-            passages: The changed passages with their labels; None for those that state nothing.
+            change: The part of the graph that was resolved again.
+            passages: The labels of the changed passages; None for those that state nothing.
         """
-        pa, ids, shown = require("pyarrow", "graph"), self.passages["id"], self.nodes["name"]
-        gone = _are_in(shown, {one.node for one in change.before})
-        numbers = dict[str, NDArray[np.int32]]()
+        pa, ids, titles = require("pyarrow", "graph"), self.passages["id"], self.nodes["name"]
+        new_rows = dict[str, NDArray[np.int32]]()
 
-        def replaced(name: str, old: NDArray[np.bool_], rows: Iterable[Any], *named: Any) -> Any:
-            return _replaced(name, getattr(self, name), old, rows, numbers, *named)
+        def replace(name: str, removed: NDArray[np.bool_], rows: Iterable[Any], *by: Any) -> Any:
+            return _replace_rows(name, getattr(self, name), removed, rows, new_rows, *by)
 
         stated = sorted((id, sorted(of)) for id, of in passages.items() if of is not None)
         labelled = ({"id": id, "labels": labels} for id, labels in stated)
-        of_passages = replaced("passages", _are_in(ids, passages), labelled)
-        numbers["passage"] = _rows_in(of_passages["id"], ids)
-        place = {id: row for row, id in enumerate(of_passages["id"].to_pylist())}
-        nodes = replaced("nodes", gone, (_row(node.entity, place) for node in change.nodes))
-        numbers["node"] = numbers["head"] = numbers["tail"] = _rows_in(nodes["name"], shown)
-        ends = {node.entity.name for node in change.nodes}
-        named = pa.array(ends.union(*(one.ends for one in change.relations)), pa.string())
-        number = dict(zip(named.to_pylist(), _rows_in(nodes["name"], named).tolist(), strict=True))
+        new_passages = replace("passages", _is_in(ids, passages), labelled)
+        new_rows["passage"] = _rows_of(ids, new_passages["id"])
+        passage_row = {id: row for row, id in enumerate(new_passages["id"].to_pylist())}
+
+        is_replaced = _is_in(titles, {mention.node for mention in change.before})
+        entities = (_row(node.entity, passage_row) for node in change.nodes)
+        nodes = replace("nodes", is_replaced, entities)
+        new_rows["node"] = new_rows["head"] = new_rows["tail"] = _rows_of(titles, nodes["name"])
+        ends = chain.from_iterable(relation.ends for relation in change.relations)
+        named = pa.array({node.entity.name for node in change.nodes}.union(ends), pa.string())
+        rows = _rows_of(named, nodes["name"]).tolist()
+        node_row = dict(zip(named.to_pylist(), rows, strict=True))
+
         relations = (
-            {**_row(one, place), "head": number[one.head], "tail": number[one.tail]}
+            {**_row(one, passage_row), "head": node_row[one.head], "tail": node_row[one.tail]}
             for one in change.relations
         )
-        of_heads = _are_in(shown, change.heads)[np.asarray(self.edges["head"])]
         spelled = sorted(
-            (key, number[node.entity.name])
+            (key, node_row[node.entity.name])
             for node in change.nodes
             for key in _names_of(node.entity)
         )
         merged = (
-            {"node": number[entity.name], "name": entity.name, "spelling": spelling, "rule": rule,
-             "passages": passages}
-            for entity, _, every in change.nodes
-            for spelling, rule, passages in every
+            {"node": node_row[entity.name], "name": entity.name, "spelling": spelling,
+             "rule": rule, "passages": stating}
+            for entity, _, merges in change.nodes
+            for spelling, rule, stating in merges
         )  # fmt: skip
         mentions = (
-            {**one._asdict(), "node": number[one.node], "passage": place[one.passage]}
+            {**one._asdict(), "node": node_row[one.node], "passage": passage_row[one.passage]}
             for one in change.mentions
         )
         names = ({"key": key, "node": node} for key, node in spelled)
+        from_heads = _is_in(titles, change.heads)[np.asarray(self.edges["head"])]
         return Tables(
             nodes=nodes,
-            edges=replaced("edges", of_heads, relations, nodes["name"]),
-            names=replaced("names", gone[np.asarray(self.names["node"])], names),
-            passages=of_passages,
-            merges=replaced("merges", gone[np.asarray(self.merges["node"])], merged),
-            mentions=replaced("mentions", gone[np.asarray(self.mentions["node"])], mentions),
+            edges=replace("edges", from_heads, relations, nodes["name"]),
+            names=replace("names", is_replaced[np.asarray(self.names["node"])], names),
+            passages=new_passages,
+            merges=replace("merges", is_replaced[np.asarray(self.merges["node"])], merged),
+            mentions=replace("mentions", is_replaced[np.asarray(self.mentions["node"])], mentions),
         )
 
 
-def _row(record: Entity | Relation, place: Mapping[str, int]) -> dict[str, Any]:
-    """Return the row of an entity or a relation; `place` numbers the passages."""
-    spans = {
-        "passage": [place[span.passage] for span in record.evidence],
-        "start": [span.start for span in record.evidence],
-        "end": [span.end for span in record.evidence],
-    }
+def _row(record: Entity | Relation, passage_row: Mapping[str, int]) -> dict[str, Any]:
+    """Return the row of an entity or a relation."""
     is_value = isinstance(record, Entity) and is_plain_value(record.name)
-    return {**vars(record), **spans, "value": is_value}
+    row = {**vars(record), "value": is_value, "passage": [], "start": [], "end": []}
+    for span in record.evidence:
+        row["passage"].append(passage_row[span.passage])
+        row["start"].append(span.start)
+        row["end"].append(span.end)
+    return row
 
 
 def _names_of(entity: Entity) -> set[str]:
@@ -246,66 +255,66 @@ def _names_of(entity: Entity) -> set[str]:
     return {*map(normalise, (*names, *bases)), *map(identity, names)}
 
 
-# --- Rows
+# --- Sorted tables: replace and look up rows.
 
 
-def _replaced(
+def _replace_rows(
     name: str,
-    old: Any,
-    gone: NDArray[np.bool_],
+    table: Any,
+    removed: NDArray[np.bool_],
     rows: Iterable[Mapping[str, Any]],
-    numbers: Mapping[str, NDArray[np.int32]],
-    named: Any = None,
+    new_rows: Mapping[str, NDArray[np.int32]],
+    titles: Any = None,
 ) -> Any:
-    """Return a sorted table without some rows and with others.
+    """Return a sorted table with some of its rows replaced.
 
     Args:
         name: The name of the table.
-        old: The table, sorted.
-        gone: Which of its rows to remove, shape (rows,).
+        table: The table, sorted.
+        removed: Which of its rows to remove, shape (rows,).
         rows: The rows to insert, sorted.
-        numbers: The new number for each number in these columns of other rows.
-        named: The names of the nodes by their new numbers, to sort edges.
+        new_rows: The columns that refer to rows of other tables: the new row for each old one.
+        titles: The names of the nodes by their new rows, by which edges are sorted.
     """
     pa, new = require("pyarrow", "graph"), arrow_table(name, rows)
-    if gone.all():
+    if removed.all():
         return new
-    kept = old.filter(~gone)
-    for column in numbers.keys() & kept.column_names:
-        values, to = kept[column].combine_chunks(), numbers[column]
+    kept = table.filter(~removed)
+    for column in new_rows.keys() & kept.column_names:
+        values, mapping = kept[column].combine_chunks(), new_rows[column]
         if pa.types.is_list(values.type):
-            mapped = pa.array(to[np.asarray(values.values)], pa.int32())
+            mapped = pa.array(mapping[np.asarray(values.values)], pa.int32())
             values = pa.ListArray.from_arrays(values.offsets, mapped)
         else:
-            values = pa.array(to[np.asarray(values)], pa.int32())
-        place = kept.schema.get_field_index(column)
-        kept = kept.set_column(place, kept.schema.field(column), values)
-    own, others = (_place_in(table, _ORDER[name], named) for table in (new, kept))
-    places = [bisect_left(range(len(kept)), own(i), key=others) for i in range(len(new))]
-    order = np.insert(np.arange(len(kept)), places, len(kept) + np.arange(len(new)))
+            values = pa.array(mapping[np.asarray(values)], pa.int32())
+        position = kept.schema.get_field_index(column)
+        kept = kept.set_column(position, kept.schema.field(column), values)
+    new_key, kept_key = (_sort_key(part, _ORDER[name], titles) for part in (new, kept))
+    positions = [bisect_left(range(len(kept)), new_key(i), key=kept_key) for i in range(len(new))]
+    order = np.insert(np.arange(len(kept)), positions, len(kept) + np.arange(len(new)))
     return pa.concat_tables([kept, new]).combine_chunks().take(order)
 
 
-def _place_in(table: Any, columns: Iterable[str], named: Any) -> Callable[[int], tuple[Any, ...]]:
-    """Return a function from a row to its place in the order of a table."""
+def _sort_key(table: Any, columns: Iterable[str], titles: Any) -> Callable[[int], tuple[Any, ...]]:
+    """Return a function that returns the sort key of a row."""
     pa, pc = require("pyarrow", "graph"), require("pyarrow.compute", "graph")
-    found = []
+    parts = []
     for column in columns:
         values = table[column].combine_chunks()
         if pa.types.is_list(values.type):
             values = pc.list_element(values, 0)
         if column in ("head", "tail"):
-            values = named.take(values)
-        found.append(pc.fill_null(values, "") if column == "time" else values)
-    return lambda i: tuple([values[i].as_py() for values in found])
+            values = titles.take(values)
+        parts.append(pc.fill_null(values, "") if column == "time" else values)
+    return lambda i: tuple([values[i].as_py() for values in parts])
 
 
-def _are_in(column: Any, some: Collection[str]) -> NDArray[np.bool_]:
+def _is_in(column: Any, texts: Collection[str]) -> NDArray[np.bool_]:
     pa, pc = require("pyarrow", "graph"), require("pyarrow.compute", "graph")
-    return np.asarray(pc.is_in(column, value_set=pa.array(list(some), pa.string())), np.bool_)
+    return np.asarray(pc.is_in(column, value_set=pa.array(list(texts), pa.string())), np.bool_)
 
 
-def _rows_in(column: Any, some: Any) -> NDArray[np.int32]:
-    """Return the row of each text in a column; -1 if it is not there."""
+def _rows_of(texts: Any, column: Any) -> NDArray[np.int32]:
+    """Return the row of a column in which each text stands, or -1."""
     pc = require("pyarrow.compute", "graph")
-    return np.asarray(pc.index_in(some, value_set=column.combine_chunks()).fill_null(-1), np.int32)
+    return np.asarray(pc.index_in(texts, value_set=column.combine_chunks()).fill_null(-1), np.int32)
