@@ -1,7 +1,8 @@
-"""Change a graph where its records changed; the result is that of resolving everything again.
+"""Incremental resolution: resolve only what a change of records affects.
 
-The names that a change concerns are followed to all names that they could match, and these are
-resolved again, from their records. Then the relations of the entities that changed are.
+The result equals that of resolving all records again. First, all names that the names in the
+changed records could match are resolved again, from their records; then the relations of the
+entities that changed.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from ga_dspy.graphrag.records import Rules, Sources
 from ga_dspy.graphrag.resolution import Node, Resolved, admit, resolve_entities, resolve_relations
 
 Records = Callable[[str], GraphUpdate]
-"""Returns what a passage states, as the rules admit it."""
+"""Returns the records of a passage that the rules admit, given its id."""
 Load = Callable[[Set[str] | None], Sources]
-"""Returns the records of some passages, or of all, with their rules and labels."""
+"""Returns the records of some passages, or of all (None), with their rules and labels."""
 TitleOf = Callable[[str, str], str]
-"""Returns the shown name of a relation end, given by its name and the id of its passage."""
+"""Returns the shown name of a relation end, given its name and the id of its passage."""
 
 
 def admitted(load: Load) -> Records:
-    """Return a function from a passage to what it states, as the rules admit it."""
+    """Return a cached function that loads the admitted records of a passage."""
 
     @cache
     def records(id: str) -> GraphUpdate:
@@ -39,17 +40,18 @@ def admitted(load: Load) -> Records:
 def resolve_change(
     mentions: Mentions, was: Records, now: Records, changed: Collection[str], rules: Rules
 ) -> Resolved:
-    """Resolve what the records of some passages change, and bring the mentions up to date.
+    """Resolve what a change of records affects, and update the mentions in place.
 
     Args:
         mentions: The mentions of the graph.
-        was: What each passage stated.
-        now: What each passage states.
-        changed: The passages where these differ.
+        was: Returns the former records of a passage.
+        now: Returns the current records of a passage.
+        changed: The passages whose records differ.
         rules: The rules.
     """
     scope = _Scope(mentions, now, changed)
     keys, nodes, after = set[str](), list[Node](), list[Mention]()
+    # Resolved records may state new links, which reach more keys.
     while (reached := mentions.reach(keys | scope.keys)) != keys:
         keys = reached
         records, named = scope.records_of(keys)
@@ -59,21 +61,22 @@ def resolve_change(
         mentions.link(after)
     before = mentions.of_keys(keys)
     mentions.replace(keys, after)
-    earlier = {(one.name, one.passage): one.node for one in before if one.end}
+    former_titles = {(one.name, one.passage): one.node for one in before if one.end}
 
     def title_before(name: str, id: str) -> str:
-        return earlier.get((name, id)) or mentions.title(name, id)
+        return former_titles.get((name, id)) or mentions.title(name, id)
 
     def places_before(head: str) -> Iterable[str]:
-        own = [one.passage for one in before if one.node == head]
-        return own or mentions.places(head)
+        replaced = [one.passage for one in before if one.node == head]
+        return replaced or mentions.places(head)
 
     heads = {title_before(r.head, id) for id in changed for r in was(id).relations}
     heads |= {mentions.title(r.head, id) for id in changed for r in now(id).relations}
-    for (name, id), title in earlier.items():
-        if id not in changed and mentions.title(name, id) != title:
-            stated = [r.head for r in now(id).relations if name in r.ends]
-            heads |= {of(head, id) for head in stated for of in (title_before, mentions.title)}
+    for (name, id), former in former_titles.items():
+        if id not in changed and mentions.title(name, id) != former:
+            for relation in now(id).relations:
+                if name in relation.ends:
+                    heads |= {title_before(relation.head, id), mentions.title(relation.head, id)}
     relations, left_out = _relations_of(heads, now, mentions.places, mentions.title, rules)
     if rules.critical:
         left_out.subtract(_relations_of(heads, was, places_before, title_before, rules)[1])
@@ -95,13 +98,13 @@ def _relations_of(
     title: TitleOf,
     rules: Rules,
 ) -> tuple[list[Relation], Counter[str]]:
-    """Resolve the relations of some nodes.
+    """Resolve the relations that have some nodes as their heads.
 
     Args:
         heads: The shown names of the nodes.
-        records: What each passage states.
+        records: Returns the records of a passage.
         places: Returns the passages that mention a node.
-        title: The shown names of relation ends.
+        title: Returns the shown name of a relation end.
         rules: The rules.
     """
     relations, node_of = [], {}
@@ -115,10 +118,10 @@ def _relations_of(
 
 
 class _Scope:
-    """The records of some names, as they are now.
+    """Selects the current records that a change affects.
 
     Attributes:
-        keys: The keys of all names that changed passages mention or mentioned.
+        keys: The keys of all names in the former and the current records of changed passages.
     """
 
     def __init__(self, mentions: Mentions, now: Records, changed: Collection[str]) -> None:
@@ -127,26 +130,28 @@ class _Scope:
         self._split, self.keys = dict[str, Title](), set[str]()
         before = [one for id in changed for one in mentions.of_passage.get(id, ())]
         names = set(chain.from_iterable(self._names.values()))
-        # What is behind a comma is a qualifier or not by the types of all records of the name.
+        # Whether the text after a comma is a qualifier depends on all records of the name.
         named = names.union(one.name for one in before)
         for name in (n for n in named if ", " in n and not split_qualifier(n).qualifier):
             possible = {identity(name), identity(name.partition(", ")[0])}
             known = [one for one in mentions.of_keys(possible) if one.name == name]
-            places = sorted({one.passage for one in known}.union(changed))
-            stated = (one for id in places for one in now(id).entities if one.name == name)
+            ids = sorted({one.passage for one in known}.union(changed))
+            stated = (one for id in ids for one in now(id).entities if one.name == name)
             self._split |= split_names([name], stated)
             self.keys |= {one.key for one in known} | {self._key_of(name)}
         self.keys |= {one.key for one in before}.union(map(self._key_of, names))
 
     def records_of(self, keys: Collection[str]) -> tuple[GraphUpdate, list[Reference]]:
-        """Return the records of keys and of the relations with an end among them, and references.
+        """Return the records of the names with these keys, and the references to these names.
+
+        Relations with one such end are included.
 
         Args:
-            keys: The keys; no name of another key has a match among them.
+            keys: The keys; they must include all linked ones.
         """
         names, split = defaultdict[str, set[str]](set), dict(self._split)
-        for id, every in self._names.items():
-            names[id] = {name for name in every if self._key_of(name) in keys}
+        for id, in_passage in self._names.items():
+            names[id] = {name for name in in_passage if self._key_of(name) in keys}
         for one in self._mentions.of_keys(keys):
             key = self._key_of(one.name) if one.name in self._split else one.key
             if one.passage not in self._names and key in keys:
@@ -170,7 +175,7 @@ def _names_in(update: GraphUpdate) -> set[str]:
 
 
 def _split_as(name: str, key: str) -> Title:
-    """Split a name as the key of its mention says."""
+    """Split a name into base and qualifier so that the base has this key."""
     split = split_qualifier(name)
-    base, _, behind = name.partition(", ")
-    return split if identity(split.base) == key else Title(base, behind)
+    base, _, qualifier = name.partition(", ")
+    return split if identity(split.base) == key else Title(base, qualifier)

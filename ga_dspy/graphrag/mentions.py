@@ -1,8 +1,9 @@
-"""The mentions of a graph: which names could mean one entity, for changes that resolve only these.
+"""The mentions of a graph, and links between names that could mean the same entity.
 
-Names are followed as far as a rule of `ga_dspy.graph.clusters` could join them or tell them apart.
-Each name offers tokens and seeks tokens: a name that seeks what another one offers is linked to it.
-The links are more than the matches: each match is a link, and links alone join nothing.
+An update resolves again only the names that are linked to a changed one, directly or indirectly.
+Names are linked if a rule of `ga_dspy.graph.clusters` could join them or tell them apart: each name
+offers tokens and seeks tokens, and a name that seeks a token is linked to those that offer it.
+Linked names need not match, but names that match are always linked.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ from ga_dspy.graph.records import grouped, united
 from ga_dspy.graphrag.records import Overrides, Pair, Spelling
 
 Link = tuple[bool | None, str, object]
-"""Whether a name offers a token or seeks it, None for both; the kind of the token and its value."""
+"""Whether a name offers a token (True), seeks it (False) or both (None), its kind and its value."""
 
 
 class Mention(NamedTuple):
     """A name in a passage.
 
     Attributes:
-        node: The shown name of its entity.
+        node: The shown name of the entity.
         key: The key by which names are compared.
         name: The name.
         passage: The id of the passage.
         end: Whether it is the end of a relation, not a record of the entity.
         person: Whether the entity is a person.
-        linked: The names that the passage states as others of the entity.
-        ids: The ids that it states of the entity.
+        linked: Other names of the entity, as stated by the passage.
+        ids: The ids of the entity, as stated by the passage.
     """
 
     node: str
@@ -66,7 +67,7 @@ def mentions_of(
 
     Args:
         parts: The shown name of each entity, and the references to it.
-        relations: The records that may state other names of them.
+        relations: Relations that may state other names of the entities.
     """
     stated = united(
         ((end, passages_of(relation)), [other])
@@ -76,17 +77,17 @@ def mentions_of(
     )
     found = list[Mention]()
     for node, part in parts:
-        person = any(one.traits.kind == "person" for one in part)
-        every = {
-            Mention(
-                node, one.key, one.name, passage, one.entity is None, person,
-                tuple(sorted({*one.aliases, *stated.get((one.name, one.passages), ())})),
-                tuple(sorted(f"{key}: {value}" for key, value in one.traits.ids)),
-            )
-            for one in part
-            for passage in one.passages or ("",)
-        }  # fmt: skip
-        found += sorted(every)
+        is_person = any(reference.traits.kind == "person" for reference in part)
+        mentions = set[Mention]()
+        for one in part:
+            linked = tuple(sorted({*one.aliases, *stated.get((one.name, one.passages), ())}))
+            ids = tuple(sorted(f"{key}: {value}" for key, value in one.traits.ids))
+            is_end = one.entity is None
+            for passage in one.passages or ("",):
+                mentions.add(
+                    Mention(node, one.key, one.name, passage, is_end, is_person, linked, ids)
+                )
+        found += sorted(mentions)
     return found
 
 
@@ -95,15 +96,15 @@ def unused_overrides(overrides: Overrides, mentions: Iterable[Mention]) -> tuple
 
     Args:
         overrides: The overrides.
-        mentions: The mentions in the resolved graph, at least all those of their names.
+        mentions: The mentions of the resolved graph, at least all of those that overrides name.
     """
     if overrides == Overrides():
         return ()
-    found = grouped((normalise(one.name), one) for one in mentions)
+    by_name = grouped((normalise(mention.name), mention) for mention in mentions)
 
     def places(spelling: Spelling) -> set[tuple[str, str, str]]:
         name, passage = normalise(spelling.name), spelling.passage
-        named = (one for one in found.get(name, ()) if passage in ("", one.passage))
+        named = (one for one in by_name.get(name, ()) if passage in ("", one.passage))
         return {(name, one.passage, one.node) for one in named}
 
     unused = []
@@ -125,7 +126,7 @@ class Mentions:
 
     Args:
         mentions: All mentions.
-        overrides: The overrides, which link names too.
+        overrides: The overrides; they link names too.
     """
 
     def __init__(self, mentions: Iterable[Mention], overrides: Overrides) -> None:
@@ -142,26 +143,26 @@ class Mentions:
         self._add(mentions)
 
     def reach(self, keys: Collection[str]) -> set[str]:
-        """Return keys, and all that are linked to them, however indirectly."""
-        found, todo = set[str](), list(keys)
-        while todo:
-            key = todo.pop()
+        """Return these keys and all keys that are linked to them, directly or indirectly."""
+        found, pending = set[str](), list(keys)
+        while pending:
+            key = pending.pop()
             if key not in found:
                 found.add(key)
-                todo += self._linked(key)
+                pending += self._linked(key)
         return found
 
     def of_keys(self, keys: Collection[str]) -> list[Mention]:
-        """Return the mentions of keys."""
-        places = {passage for key in keys for passage in self.passages.get(key, ())}
-        return [one for place in places for one in self.of_passage[place] if one.key in keys]
+        """Return all mentions with one of these keys."""
+        ids = {id for key in keys for id in self.passages.get(key, ())}
+        return [one for id in ids for one in self.of_passage[id] if one.key in keys]
 
     def replace(self, keys: Collection[str], mentions: Iterable[Mention]) -> None:
-        """Replace the mentions of keys."""
+        """Replace all mentions with one of these keys; the keys must include all linked ones."""
         for node in {one.node for one in self.of_keys(keys)}:
             del self._nodes[node]  # all names of a node are linked
-        for place in {passage for key in keys for passage in self.passages.pop(key, ())}:
-            self.of_passage[place] = [o for o in self.of_passage[place] if o.key not in keys]
+        for id in {id for key in keys for id in self.passages.pop(key, ())}:
+            self.of_passage[id] = [one for one in self.of_passage[id] if one.key not in keys]
         for key in keys:
             for link in self._links.pop(key, ()):
                 self._keys[link].discard(key)
@@ -170,17 +171,17 @@ class Mentions:
         self._add(mentions)
 
     def link(self, mentions: Iterable[Mention]) -> None:
-        """Add the links of mentions, besides those that their keys have."""
-        for key, every in grouped((one.key, one) for one in mentions).items():
-            for link in self._links_of(key, every):
+        """Add the links of mentions to those that their keys already have."""
+        for key, of_key in grouped((one.key, one) for one in mentions).items():
+            for link in self._links_of(key, of_key):
                 self._links[key].add(link)
                 self._keys[link].add(key)
             for rest, word in words_and_rest(key):
                 self._near[rest][key] = word
 
     def overridden(self) -> list[Mention]:
-        """Return the mentions of the names in overrides, and of others that have their keys."""
-        pairs = {pair for every in self._pairs.values() for pair in every}
+        """Return all mentions whose key belongs to a name in the overrides."""
+        pairs = set[Pair]().union(*self._pairs.values())
         return self.of_keys({key for pair in pairs for key in self._keys[None, "override", pair]})
 
     def title(self, name: str, passage: str) -> str:
@@ -189,28 +190,28 @@ class Mentions:
         return next(ends).node
 
     def places(self, node: str) -> set[str]:
-        """Return the passages that mention a node, given by its shown name."""
+        """Return the ids of the passages that mention a node, given by its shown name."""
         return self._nodes.get(node, set())
 
     def _add(self, mentions: Iterable[Mention]) -> None:
-        every = list(mentions)
-        for one in every:
+        mentions = list(mentions)
+        for one in mentions:
             self.of_passage[one.passage].append(one)
             self.passages[one.key].add(one.passage)
             self._nodes[one.node].add(one.passage)
-        self.link(every)
+        self.link(mentions)
 
     def _linked(self, key: str) -> set[str]:
         found = set[str]()
         for is_offered, kind, value in self._links.get(key, ()):
-            other = None if is_offered is None else not is_offered
-            found |= self._keys.get((other, kind, value), set())
+            counterpart = None if is_offered is None else not is_offered
+            found |= self._keys.get((counterpart, kind, value), set())
         for rest, word in words_and_rest(key):
             found |= set(near_in_batch(key, word, self._near.get(rest, {})))
         return found
 
     def _links_of(self, key: str, mentions: list[Mention]) -> Iterator[Link]:
-        """Yield what a key offers and seeks, by the rules of `matches` and `gather`."""
+        """Yield the tokens that a key offers and seeks, as in `matches` and `gather`."""
         is_long, last = " " in key, key.rpartition(" ")[2]
         yield True, "key", key
         for other in (without_legal_form(key), *respelled(key)):
@@ -227,8 +228,8 @@ class Mentions:
             both |= {("name", normalise(name)), ("name", identity(name))}
             both |= {("override", pair) for pair in self._pairs.get(normalise(name), ())}
         both |= {("id", id) for one in mentions for id in one.ids}
-        for name in {other for one in mentions for other in one.linked}:
-            both.add(("name", normalise(name)))
-            yield True, "key", key_of(name)
-            yield False, "key", key_of(name)
+        for alias in {alias for one in mentions for alias in one.linked}:
+            both.add(("name", normalise(alias)))
+            yield True, "key", key_of(alias)
+            yield False, "key", key_of(alias)
         yield from ((None, kind, value) for kind, value in both)
