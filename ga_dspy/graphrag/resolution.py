@@ -1,6 +1,6 @@
 """From records to a graph: entity resolution, filtering and contradictions.
 
-The rules of `ga_dspy.graph` decide which names are one entity, then manual overrides. Every
+The rules of `ga_dspy.graph` decide which names are the same entity, then manual overrides do. Every
 decision can be undone: records never change, merges are listed with their rule, and `Overrides`
 separate or join names.
 """
@@ -38,7 +38,7 @@ from ga_dspy.text import MONTHS
 
 
 class Node(NamedTuple):
-    """An entity, the references to it, and each spelling merged into its name with the rule."""
+    """An entity, the references to it, and its merged spellings with their rules and passages."""
 
     entity: Entity
     part: Cluster
@@ -46,16 +46,17 @@ class Node(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """The nodes and edges of a graph, or those that take the place of others.
+    """The nodes and edges of a graph, or of a change of it, which replaces others.
 
     Attributes:
         nodes: The entities, in order.
         relations: The relations between them, in order.
-        mentions: The mentions of the entities; none if a record states several passages, or none.
+        mentions: The mentions of the entities; empty if some record has evidence in several
+            passages or none.
         unused: Descriptions of all overrides that did not match.
-        left_out: Number of relations dropped by a rule, by cause; of a change, the difference.
-        before: The mentions that `mentions` replace; their nodes are replaced by `nodes`.
-        heads: The shown names of the nodes whose relations `relations` replace.
+        left_out: Number of relations dropped by a rule, by cause; for a change, the difference.
+        before: In a change, the mentions that `mentions` replaces; `nodes` replaces their nodes.
+        heads: In a change, the shown names of the nodes whose relations `relations` replaces.
     """
 
     nodes: Sequence[Node]
@@ -72,16 +73,17 @@ def resolve(sources: Sources) -> Resolved:
     rules = sources.rules
     records, left_out = admit(sources)
     nodes = resolve_entities(references(records), records.relations, rules.overrides)
-    node_of = nodes_of_ends([node.entity.name for node in nodes], [node.part for node in nodes])
-    relations, too_few = resolve_relations(records.relations, node_of, rules)
-    mentions = mentions_of(((node.entity.name, node.part) for node in nodes), records.relations)
+    titles = [node.entity.name for node in nodes]
+    parts = [node.part for node in nodes]
+    relations, dropped = resolve_relations(records.relations, nodes_of_ends(titles, parts), rules)
+    mentions = mentions_of(zip(titles, parts, strict=True), records.relations)
     unused = unused_overrides(rules.overrides, mentions)
-    known = mentions if is_local(sources) else ()
-    return Resolved(nodes, relations, known, unused, left_out + too_few)
+    local = mentions if is_local(sources) else ()
+    return Resolved(nodes, relations, local, unused, left_out + dropped)
 
 
 def is_local(sources: Sources) -> bool:
-    """Return whether each record has evidence in its own passage, and in no other."""
+    """Return whether every record has evidence in its own passage and in no other."""
     return all(
         passages_of(record) == {id}
         for id, update in sources.records.items()
@@ -93,36 +95,36 @@ def is_local(sources: Sources) -> bool:
 def resolve_entities(
     named: Sequence[Reference], relations: Sequence[Relation], overrides: Overrides
 ) -> list[Node]:
-    """Cluster references to entities, and order these as the corpus states them.
+    """Cluster references into entities, sorted by where the corpus first states them.
 
     Args:
-        named: All references, or all those of some names and of what these may match.
+        named: All references, or all references of some names and of all names they could match.
         relations: The relations of these names.
-        overrides: The overrides of these names.
+        overrides: The overrides.
     """
     found = _matches_in_corpus(named, relations, overrides)
     parts = _with_unclear_ends(relations, _override(gather(named, found), overrides))
-    stated = (one.entity for part in parts for one in part if one.entity)
-    place = {entity: i for i, entity in enumerate(one.entity for one in named if one.entity)}
-    place |= {entity: len(place) for entity in stated if entity not in place}
-    shown = map(partial(shown_entity, place), titles_of(parts), parts)
+    every = chain(named, chain.from_iterable(parts))
+    records = dict.fromkeys(one.entity for one in every if one.entity)
+    order = {record: i for i, record in enumerate(records)}
+    shown = map(partial(shown_entity, order), titles_of(parts), parts)
     entities = [of_part[0] for of_part in shown if of_part]
-    nodes = list(map(Node, entities, parts, _merged(entities, parts, found, overrides)))
-    return sorted(nodes, key=lambda node: _place(node.entity, node.entity.name))
+    nodes = map(Node, entities, parts, _merged_spellings(entities, parts, found, overrides))
+    return sorted(nodes, key=lambda node: _sort_key(node.entity, node.entity.name))
 
 
 def resolve_relations(
     relations: Iterable[Relation], node_of: Mapping[End, str], rules: Rules
 ) -> tuple[list[Relation], Counter[str]]:
-    """Join records of one relation, and order the relations as the corpus states them.
+    """Merge records of the same relation, and sort by where the corpus first states them.
 
     Args:
-        relations: All records, or all those of some heads.
-        node_of: The names of their ends.
+        relations: All records, or all records with some heads.
+        node_of: The shown names of their ends.
         rules: The rules.
 
     Returns:
-        The relations between these names, and how many others were dropped, by cause.
+        The relations between different entities, and the number of dropped ones, by cause.
     """
 
     def is_between_two(relation: Relation) -> bool:
@@ -130,16 +132,16 @@ def resolve_relations(
         head, tail = (node_of[end, passages_of(relation)] for end in relation.ends)
         return head != tail
 
-    def place(one: Relation) -> tuple[Any, ...]:
-        return _place(one, one.head, one.relation, one.tail, one.time or "")
+    def key(one: Relation) -> tuple[Any, ...]:
+        return _sort_key(one, one.head, one.relation, one.tail, one.time or "")
 
     shown = [one for one, _ in shown_relations(filter(is_between_two, relations), node_of)]
     kept = [r for r in shown if not rules.is_critical(r.relation) or len(passages_of(r)) > 1]
-    return sorted(kept, key=place), Counter({"too little evidence": len(shown) - len(kept)})
+    return sorted(kept, key=key), Counter({"too little evidence": len(shown) - len(kept)})
 
 
-def _place(record: Entity | Relation, *rest: str) -> tuple[Any, ...]:
-    """Return the place of a record in the order of a graph: where it is stated first."""
+def _sort_key(record: Entity | Relation, *rest: str) -> tuple[Any, ...]:
+    """Return the sort key of a record: its first evidence span, then `rest`."""
     spans = [(one.passage, one.start, one.end) for one in record.evidence[:1]]
     return (spans, *rest) if spans else (spans,)
 
@@ -148,10 +150,10 @@ def _place(record: Entity | Relation, *rest: str) -> tuple[Any, ...]:
 
 
 def admit(sources: Sources) -> tuple[GraphUpdate, Counter[str]]:
-    """Return the records that the rules admit, each once, and how many others, by cause."""
+    """Return the distinct records that the rules admit, and the number of others, by cause."""
     rules, left_out = sources.rules, Counter[str]()
     updates = sources.records.values()
-    whole = (_without_parted_aliases(e, rules.overrides) for u in updates for e in u.entities)
+    entities = (_without_separated_aliases(e, rules.overrides) for u in updates for e in u.entities)
     relations = []
     for relation in dict.fromkeys(r for update in updates for r in update.relations):
         if relation.confidence is not None and relation.confidence < rules.min_confidence:
@@ -160,12 +162,12 @@ def admit(sources: Sources) -> tuple[GraphUpdate, Counter[str]]:
             left_out["relation not allowed"] += 1
         else:
             relations.append(relation)
-    entities = tuple(dict.fromkeys(whole))
-    return GraphUpdate(entities=entities, relations=tuple(relations)), left_out
+    distinct = tuple(dict.fromkeys(entities))
+    return GraphUpdate(entities=distinct, relations=tuple(relations)), left_out
 
 
-def _without_parted_aliases(entity: Entity, overrides: Overrides) -> Entity:
-    """Remove aliases that overrides assign to another entity."""
+def _without_separated_aliases(entity: Entity, overrides: Overrides) -> Entity:
+    """Remove from an entity the aliases that overrides assign to another one."""
     others = {
         normalise(other.name)
         for pair in overrides.apart
@@ -184,10 +186,10 @@ def _matches_in_corpus(
 ) -> tuple[Match, ...]:
     """Return the matches that hold in a corpus, where one wrong alias would join large entities.
 
-    An acronym needs a passage that contains its long form too. If both names also occur in
+    An acronym needs a passage that also contains the long form. If both names also occur in
     passages that do not state the match, two passages must state it.
     """
-    parted = {frozenset(map(key_of, (p.one.name, p.other.name))) for p in overrides.apart}
+    separated = {frozenset(map(key_of, (p.one.name, p.other.name))) for p in overrides.apart}
     places = united((one.key, one.passages) for one in named)
     found = list(matches(named, relations))
     stated = united((frozenset((match.one, match.other)), match.passages) for match in found)
@@ -195,33 +197,32 @@ def _matches_in_corpus(
     def holds(match: Match) -> bool:
         keys = frozenset((match.one, match.other))
         ours, theirs, stating = places[match.one], places[match.other], stated[keys]
-        if keys in parted:
+        if keys in separated:
             return False
         if match.rule == "acronym":
             return not ours.isdisjoint(theirs)
-        elsewhere = ours - stating and theirs - stating
-        return match.rule == "spelling" or len(stating) != 1 or not elsewhere
+        if match.rule == "spelling" or len(stating) != 1:
+            return True
+        return ours <= stating or theirs <= stating
 
     return tuple(filter(holds, found))
 
 
 def _override(parts: list[Cluster], overrides: Overrides) -> list[Cluster]:
-    """Split and join clusters; a pair whose names are missing or unclear changes nothing."""
+    """Split and join clusters; a pair whose names are missing or ambiguous changes nothing."""
     for pair in overrides.apart:
-        parts = [p for part in parts for p in _split(part, pair)]
+        parts = list(chain.from_iterable(_split(part, pair) for part in parts))
     for pair in overrides.same:
-        one, other = (
-            [i for i, part in enumerate(parts) if any(_is_spelled(each, end) for each in part)]
-            for end in (pair.one, pair.other)
-        )
-        if len(one) == len(other) == 1 and one != other:
-            parts[one[0]] = parts[one[0]] + parts[other[0]]
-            del parts[other[0]]
+        ours = [i for i, part in enumerate(parts) if _has_spelling(part, pair.one)]
+        theirs = [i for i, part in enumerate(parts) if _has_spelling(part, pair.other)]
+        if len(ours) == len(theirs) == 1 and ours != theirs:
+            parts[ours[0]] = parts[ours[0]] + parts[theirs[0]]
+            del parts[theirs[0]]
     return parts
 
 
 def _split(part: Cluster, pair: Pair) -> list[Cluster]:
-    """Split a cluster by a pair; other references follow their passage, traits or name."""
+    """Split a cluster by a pair; its other references follow their passage, traits or name."""
     ours = [one for one in part if _is_spelled(one, pair.one)]
     others = [one for one in part if not _is_spelled(one, pair.one)]
     theirs = [one for one in others if _is_spelled(one, pair.other)]
@@ -229,15 +230,19 @@ def _split(part: Cluster, pair: Pair) -> list[Cluster]:
     return attach(rest, [ours, theirs]) if ours and theirs else [part]
 
 
-def _is_spelled(one: Reference, spelling: Spelling) -> bool:
-    spelt = normalise(one.name) == normalise(spelling.name)
-    return spelt and (not spelling.passage or spelling.passage in one.passages)
+def _has_spelling(part: Cluster, spelling: Spelling) -> bool:
+    return any(_is_spelled(reference, spelling) for reference in part)
+
+
+def _is_spelled(reference: Reference, spelling: Spelling) -> bool:
+    is_named = normalise(reference.name) == normalise(spelling.name)
+    return is_named and (not spelling.passage or spelling.passage in reference.passages)
 
 
 def _with_unclear_ends(relations: Sequence[Relation], parts: list[Cluster]) -> list[Cluster]:
-    """Make an entity of every relation end that could be any of several namesakes.
+    """Add an entity for every relation end that could be any of several namesakes.
 
-    Its evidence is that of its relations.
+    Its evidence is that of its relation.
     """
     evidence = {
         (end, passages_of(relation)): relation.evidence
@@ -251,7 +256,7 @@ def _with_unclear_ends(relations: Sequence[Relation], parts: list[Cluster]) -> l
     return parts
 
 
-def _merged(
+def _merged_spellings(
     entities: Sequence[Entity],
     parts: Sequence[Cluster],
     found: Iterable[Match],
@@ -265,30 +270,38 @@ def _merged(
         found: The matches that joined names.
         overrides: The overrides.
     """
-    near: dict[str, dict[str, str]] = defaultdict(dict)
+    rules: dict[str, dict[str, str]] = defaultdict(dict)
     for match in found:
-        near[match.one].setdefault(match.other, match.rule)
-        near[match.other].setdefault(match.one, match.rule)
+        rules[match.one].setdefault(match.other, match.rule)
+        rules[match.other].setdefault(match.one, match.rule)
     joined = {key_of(end.name) for pair in overrides.same for end in (pair.one, pair.other)}
     for entity, part in zip(entities, parts, strict=True):
-        plain = normalise(entity.name)
+        plain, title_key = normalise(entity.name), identity(entity.name)
         others = united((one.name, one.passages) for one in part if normalise(one.name) != plain)
-        own, keys, merged = identity(entity.name), {one.key for one in part}, []
+        keys = {one.key for one in part}
         identified = {one.name for one in part if one.traits.ids}
+        merged = []
         for spelling, passages in sorted(others.items()):
             key = key_of(spelling)
-            rules = (rule for other, rule in near[key].items() if other in keys)
-            other = "same id" if spelling in identified else "surname"
-            by_hand = "override" if key in joined else other
-            rule = "same name" if key == own else near[key].get(own) or next(rules, by_hand)
+            matched = [rule for other, rule in rules[key].items() if other in keys]
+            if key == title_key:
+                rule = "same name"
+            elif title_key in rules[key]:
+                rule = rules[key][title_key]
+            elif matched:
+                rule = matched[0]
+            elif key in joined:
+                rule = "override"
+            else:
+                rule = "same id" if spelling in identified else "surname"
             merged.append((spelling, rule, tuple(sorted(passages))))
         yield tuple(merged)
 
 
-# --- Contradictions: both relations are kept.
+# --- Contradictions: both relations stay in the graph.
 
 Ends = tuple[int, int]
-"""The nodes of the head and the tail of an edge."""
+"""The nodes at the head and the tail of an edge."""
 
 _NEGATED: Final = re.compile(r"\b(?:not|never|no longer) ")
 _VALUE_WORD: Final = re.compile(
@@ -300,13 +313,13 @@ _VALUE_WORD: Final = re.compile(
 
 
 def is_plain_value(name: str) -> bool:
-    """Return whether a name is a date, a number or an amount, which unrelated entities share.
+    """Return whether a name is a date, number or amount, which unrelated entities may share.
 
     >>> [is_plain_value(name) for name in ("October 25, 1984", "9.5 km", "Apollo 11")]
     [True, True, False]
     """
-    words = normalise(name).split()
-    return any(c.isdigit() for c in name) and all(_VALUE_WORD.fullmatch(word) for word in words)
+    has_digit = any(map(str.isdigit, name))
+    return has_digit and all(map(_VALUE_WORD.fullmatch, normalise(name).split()))
 
 
 def conflicts(
@@ -316,76 +329,76 @@ def conflicts(
     linked: Container[Ends],
     rules: Rules,
 ) -> list[tuple[int, int, int | None]]:
-    """Return pairs of relations in conflict, and which of the two the other one replaced.
+    """Return the pairs of relations in conflict, with the one that the other replaced, if any.
 
     Two relations contradict each other if one denies the other, or if they state two values where
-    there is one: different years, or places of which neither is known to contain the other. They
-    do not if they are of different times, or if one replaced the other.
+    only one is possible: different years, or places of which neither is known to contain the other.
+    They do not if they hold at different times, or if one replaced the other.
 
     Args:
-        relations: The relations, all of those that `comparable` names.
-        ends: The nodes of head and tail of each.
+        relations: At least all relations whose wording `comparable` returns.
+        ends: The nodes at the head and the tail of each relation.
         entities: Returns the entity of a node.
-        linked: The nodes of head and tail of every relation of the graph.
+        linked: The nodes at the head and the tail of every relation of the graph.
         rules: The rules.
     """
     asserted: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     denied: dict[tuple[int, int, str], list[int]] = defaultdict(list)
-    valued: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    single: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for edge, (relation, (head, tail)) in enumerate(zip(relations, ends, strict=True)):
         key = relation_key(relation.relation)
-        plain = _asserted(relation.relation)
-        (asserted if plain == key else denied)[head, tail, plain].append(edge)
-        event = _event(key)
+        positive = _positive_key(relation.relation)
+        (asserted if positive == key else denied)[head, tail, positive].append(edge)
+        undated = _undated_key(key)
         if key in rules.single_valued:
-            valued[1, head, key].append(edge)
-        elif event in rules.single_dated and is_plain_value(relation.tail):
-            valued[1, head, event].append(edge)
+            single[1, head, key].append(edge)
+        elif undated in rules.single_dated and is_plain_value(relation.tail):
+            single[1, head, undated].append(edge)
         if key in rules.single_held:
-            valued[0, tail, key].append(edge)
+            single[0, tail, key].append(edge)
     opposed = (product(asserted.get(stated, ()), edges) for stated, edges in denied.items())
     pairs = list(chain.from_iterable(opposed))
-    for (end, _, _), edges in valued.items():
+    for (end, _, _), edges in single.items():
         for pair in combinations(edges, 2):
             one, other = (ends[edge][end] for edge in pair)
             same = one == other or (one, other) in linked or (other, one) in linked
             if not same and not agree(entities(one), entities(other)):
                 pairs.append(pair)
-    return [(one, other, _earlier(relations, one, other)) for one, other in pairs]
+    return [(one, other, _replaced(relations, one, other)) for one, other in pairs]
 
 
-def _earlier(relations: Sequence[Relation], one: int, other: int) -> int | None:
-    """Return which of two values the other one followed, or None if their times do not say."""
+def _replaced(relations: Sequence[Relation], one: int, other: int) -> int | None:
+    """Return which of two relations the other, later one replaced; None if times do not tell."""
     times = {edge: interval_of(relations[edge].time or "") for edge in (one, other)}
     dated = sorted((time.start, edge, time) for edge, time in times.items() if time)
     if len(dated) < 2 or dated[0][0] == dated[1][0]:
         return None
     (_, edge, first), (_, _, second) = dated
-    lasts = first.is_span and first.end == ENDLESS
+    is_ongoing = first.is_span and first.end == ENDLESS
     # "2010-2015" and "since 2015": the year of the change belongs to both.
     ends_before = first.is_span and first.end[0] <= second.start[0]
-    return edge if lasts or ends_before or not first.overlaps(second) else None
+    return edge if is_ongoing or ends_before or not first.overlaps(second) else None
 
 
 def comparable(wordings: Iterable[str], rules: Rules) -> set[str]:
     """Return the wordings whose relations may contradict others."""
-    every = {wording: (relation_key(wording), _asserted(wording)) for wording in wordings}
-    denied = {plain for key, plain in every.values() if plain != key}
+    keys = {wording: (relation_key(wording), _positive_key(wording)) for wording in wordings}
+    denied = {positive for key, positive in keys.values() if positive != key}
     single = rules.single_valued | rules.single_dated | rules.single_held
     return {
         wording
-        for wording, (key, plain) in every.items()
-        if plain in denied or key in single or _event(key) in single
+        for wording, (key, positive) in keys.items()
+        if positive in denied or key in single or _undated_key(key) in single
     }
 
 
 @lru_cache(maxsize=65536)
-def _asserted(relation: str) -> str:
+def _positive_key(relation: str) -> str:
     """Return the key of a relation without its negation."""
     return normalise(_NEGATED.sub("", relation_key(relation)))
 
 
-def _event(key: str) -> str:
+def _undated_key(key: str) -> str:
     """Return the key of a relation without the "in" or "on" of a date."""
     return key.removesuffix(" in").removesuffix(" on")
 
@@ -394,7 +407,7 @@ def agree(one: Entity, other: Entity) -> bool:
     """Return whether two values of a single-valued relation may both be right.
 
     They may if one is more specific ("1984" and "October 25, 1984"), if they are of different
-    kinds, such as a city and its country, and if one place is known to contain the other.
+    kinds, such as a city and its country, or if one place is known to contain the other.
 
     >>> agree(Entity(name="Houston"), Entity(name="Houston, Texas"))
     True
