@@ -1,8 +1,8 @@
 """The graph of a corpus: entities as numbered nodes, relations as numbered edges.
 
-Nodes and edges are rows of Arrow columns, read on access, so a graph of any size opens quickly.
-Numbers are valid within one `CorpusGraph`; a caller with restricted access has a separate graph
-(`visible`) with its own numbers.
+Nodes and edges are rows of Arrow tables, read on access, so a graph of any size opens quickly.
+Node and edge numbers are valid within one `CorpusGraph`: a caller with restricted access has a
+separate graph (`visible`) with other numbers.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 MOST_PARTS: Final = 32
-"""How many graphs of parts of a corpus are cached, such as those of tenants."""
+"""The number of cached graphs of parts of a corpus, such as those of tenants."""
 
 FEW: Final = 0.25
-"""The share of the passages up to which a part is resolved from the graph, not from scratch."""
+"""If at most this share of the passages is hidden, only what they affect is resolved again."""
 
 
 class Merge(NamedTuple):
@@ -58,13 +58,13 @@ class Merge(NamedTuple):
 
 
 class CorpusGraph:
-    """A graph of everything that a corpus, or the part of it that a caller may see, states.
+    """The graph of a corpus, or of the part of it that a caller may see.
 
-    Make one in memory with `of`; `ga_dspy.graphrag.open_graph` opens a stored one.
+    `CorpusGraph.of` makes one in memory; `ga_dspy.graphrag.open_graph` opens a stored one.
 
     Attributes:
-        unused_overrides: Overrides that did not match, if it was just built.
-        left_out: Number of relations dropped by a rule, by cause, if it was just built.
+        unused_overrides: Descriptions of overrides that did not match, if the graph was just built.
+        left_out: Number of relations dropped by a rule, by cause, if the graph was just built.
 
     >>> oslo = GraphUpdate(relations=(Relation(head="Oslo", relation="in", tail="Norway"),))
     >>> graph = CorpusGraph.of({"p1": oslo})
@@ -102,9 +102,9 @@ class CorpusGraph:
         """Make a graph in memory.
 
         Args:
-            records: What each passage states, by passage id.
+            records: The records of each passage, by passage id.
             labels: The labels of restricted passages, by passage id.
-            rules: What enters, what is flagged, what is private.
+            rules: The rules of the graph.
         """
         return cls.of_sources(Sources.of(records, labels or {}, rules or Rules()))
 
@@ -115,9 +115,9 @@ class CorpusGraph:
         """Make a graph of records.
 
         Args:
-            sources: The records, rules and labels.
-            withheld: The labels required to read the passages, if not those of the sources.
-            latest: Drop what a later value of a single-valued relation has replaced.
+            sources: The records, labels and rules.
+            withheld: The labels required to read each passage; by default those of the sources.
+            latest: Drop the relations that a later value of a single-valued relation replaced.
         """
         withheld = sources.withheld if withheld is None else withheld
         resolved = resolve(sources)
@@ -154,31 +154,31 @@ class CorpusGraph:
 
     @cached_property
     def labels_in_use(self) -> Labels:
-        """Return the labels that hide part of it."""
+        """Return the labels that restrict some part of the graph."""
         return self.tables.labels
 
     @cached_property
     def entities(self) -> tuple[Entity, ...]:
-        """Return all entities, by node; `node` reads one."""
+        """Return the entity of every node; `node` reads a single one."""
         return tuple(map(self.node, range(len(self))))
 
     @cached_property
     def relations(self) -> tuple[Relation, ...]:
-        """Return all relations, by edge; their ends are names of nodes; `edge` reads one."""
+        """Return the relation of every edge; `edge` reads a single one."""
         return tuple(map(self.edge, range(len(self.heads))))
 
     def node(self, i: int) -> Entity:
-        """Return the entity of a node, with all evidence."""
+        """Return the entity of a node, with all its evidence."""
         (row,) = self.tables.nodes.slice(i, 1).to_pylist()
-        stated = {name: row[name] for name in ("name", "type", "attributes", "aliases", "about")}
-        return Entity(**stated, evidence=self._evidence(row))
+        fields = {name: row[name] for name in ("name", "type", "attributes", "aliases", "about")}
+        return Entity(**fields, evidence=self._evidence(row))
 
     def edge(self, j: int) -> Relation:
-        """Return the relation of an edge; its ends are the names of its nodes."""
+        """Return the relation of an edge, between the names of its nodes."""
         (row,) = self.tables.edges.slice(j, 1).to_pylist()
-        stated = {name: row[name] for name in ("relation", "time", "confidence")}
+        fields = {name: row[name] for name in ("relation", "time", "confidence")}
         ends = {end: self.name(row[end]) for end in ("head", "tail")}
-        return Relation(**ends, **stated, evidence=self._evidence(row))
+        return Relation(**ends, **fields, evidence=self._evidence(row))
 
     @cached_property
     def heads(self) -> NDArray[np.int32]:
@@ -201,7 +201,7 @@ class CorpusGraph:
 
     @cached_property
     def contradictions(self) -> Mapping[int, tuple[int, ...]]:
-        """Return the edges that contradict each edge, for those that have any."""
+        """Return the contradicting edges of each edge that has any."""
         found = defaultdict[int, set[int]](set)
         for one, other, replaced in self.tables.conflicts(self.rules):
             if replaced is None:
@@ -213,13 +213,13 @@ class CorpusGraph:
     def names(self) -> Mapping[str, tuple[int, ...]]:
         """Return the nodes of each normalised name or alias, with and without its qualifier."""
         keys, nodes = (self.tables.names[column].to_pylist() for column in ("key", "node"))
-        found = grouped(zip(keys, nodes, strict=True))
-        return {key: tuple(named) for key, named in found.items()}
+        by_key = grouped(zip(keys, nodes, strict=True))
+        return {key: tuple(named) for key, named in by_key.items()}
 
     def find(self, name: str) -> tuple[int, ...]:
-        """Return the nodes of a name or alias, in any spelling; namesakes are several.
+        """Return the nodes with a name or alias, in any spelling; several if there are namesakes.
 
-        The shown name of a namesake, such as "Cambridge (England)", returns it alone.
+        The shown name of a namesake, such as "Cambridge (England)", returns only its node.
         """
         plain = normalise(name)
         found = self.names.get(plain, ())
@@ -242,12 +242,12 @@ class CorpusGraph:
         return self._passages(self.tables.edges, j)
 
     def _passages(self, table: Any, row: int) -> tuple[str, ...]:
-        places = dict.fromkeys(table["passage"][row].as_py())
-        return tuple(self.passages[place] for place in places)
+        distinct = dict.fromkeys(table["passage"][row].as_py())
+        return tuple(self.passages[passage] for passage in distinct)
 
     @property
     def merges(self) -> Iterator[Merge]:
-        """Yield the spellings that are merged into another name, and the rules."""
+        """Yield the spellings that are merged into another name."""
         for row in self.tables.merges.to_pylist():
             yield Merge(**row | {"passages": tuple(row["passages"])})
 
@@ -256,16 +256,16 @@ class CorpusGraph:
         """Return the mentions of the nodes; none if the graph cannot be changed in part."""
         names, passages = self.tables.nodes["name"].to_pylist(), self.passages
         columns = (self.tables.mentions[column].to_pylist() for column in Mention._fields)
-        every = (
-            Mention(names[node], key, name, passages[at], end, person, tuple(linked), tuple(ids))
-            for node, key, name, at, end, person, linked, ids in zip(*columns, strict=True)
+        mentions = (
+            Mention(names[node], key, name, passages[p], end, person, tuple(linked), tuple(ids))
+            for node, key, name, p, end, person, linked, ids in zip(*columns, strict=True)
         )
-        return Mentions(every, self.rules.overrides)
+        return Mentions(mentions, self.rules.overrides)
 
     def derive(self, make: Callable[[CorpusGraph], Made]) -> Made:
-        """Return a cached object made of this graph alone, such as `Wiring`.
+        """Return an object that `make` derives from this graph, such as `Wiring`; cached by `make`.
 
-        Each caller's graph has its own cache, so nothing leaks between callers.
+        Each caller's graph has a separate cache, so nothing leaks between callers.
         """
         if make not in self._derived:
             with self._lock:
@@ -277,18 +277,18 @@ class CorpusGraph:
     def subgraph(self, nodes: Iterable[int], edges: Iterable[int] = ()) -> KnowledgeGraph:
         """Return a part of the graph as a `KnowledgeGraph`, for prompts, chains and exports.
 
-        The ends of the edges are added to the nodes. The order is kept.
+        The ends of the edges are added to the nodes. The given order is preserved.
         """
-        chosen = list(dict.fromkeys(edges))
-        ends = (int(end) for j in chosen for end in (self.heads[j], self.tails[j]))
-        entities = tuple(self.node(i) for i in dict.fromkeys((*map(int, nodes), *ends)))
-        update = GraphUpdate(entities=entities, relations=tuple(map(self.edge, chosen)))
-        # Visible as they are: entities were resolved in the whole graph.
-        return KnowledgeGraph(records=update, visible=update)
+        distinct = list(dict.fromkeys(edges))
+        ends = (int(end) for j in distinct for end in (self.heads[j], self.tails[j]))
+        entities = map(self.node, dict.fromkeys((*map(int, nodes), *ends)))
+        part = GraphUpdate(entities=tuple(entities), relations=tuple(map(self.edge, distinct)))
+        # The entities were already resolved in the whole graph.
+        return KnowledgeGraph(records=part, visible=part)
 
     @cached_property
     def network(self) -> igraph.Graph:
-        """Return the undirected igraph graph; vertices are nodes, edge ids are edges."""
+        """Return the undirected igraph graph, whose vertex and edge ids are nodes and edges."""
         pairs = zip(self.heads.tolist(), self.tails.tolist(), strict=True)
         return require("igraph", "graph").Graph(n=len(self), edges=list(pairs))
 
@@ -304,14 +304,14 @@ class CorpusGraph:
     def part(
         self, passages: Iterable[str] | None = None, conditions: Conditions = ANY_RELATION
     ) -> CorpusGraph:
-        """Return a part of the graph, resolved from its records alone.
+        """Return a part of the graph, resolved only from the records in it.
 
         Nothing in it depends on other records: no name, type, alias, merge or path. The latest
         `MOST_PARTS` of these graphs are cached.
 
         Args:
-            passages: The ids of the passages whose records count; None for all.
-            conditions: Which relations count.
+            passages: The ids of the passages to include; None for all.
+            conditions: The conditions on the relations to include.
         """
         ids = None if passages is None else frozenset(passages)
         with self._lock:
@@ -320,12 +320,13 @@ class CorpusGraph:
     def _make_part(self, passages: frozenset[str] | None, conditions: Conditions) -> CorpusGraph:
         withheld, hidden = self._withheld, set[str]()
         if passages is not None:
-            # A passage stays withheld because of a relation that the conditions exclude.
+            # A passage stays restricted even if the conditions exclude the relation that does it.
             withheld = {id: labels for id, labels in withheld.items() if id in passages}
             hidden = set(self.passages) - passages
         if conditions != ANY_RELATION:
-            stated = self.sources.records.items()
-            hidden |= {id for id, one in stated if not all(map(conditions.admit, one.relations))}
+            for id, update in self.sources.records.items():
+                if not all(map(conditions.admit, update.relations)):
+                    hidden.add(id)
 
         def load(ids: Set[str] | None) -> Sources:
             return self._load(ids).stated_by(passages).keeping(conditions.admit)
@@ -336,12 +337,12 @@ class CorpusGraph:
     def _restricted(
         self, load: Load, hidden: Set[str], withheld: Mapping[str, Labels], *, latest: bool
     ) -> CorpusGraph:
-        """Return the graph of other records; if little is hidden, what that concerns is resolved.
+        """Return the graph without hidden records; if they are few, by incremental resolution.
 
         Args:
-            load: Loads what is left of the records.
-            hidden: At least the passages of which it leaves less.
-            withheld: The labels required to read the passages.
+            load: Loads the remaining records.
+            hidden: The passages with hidden records; may contain others.
+            withheld: The labels required to read each passage.
             latest: As for `of_sources`.
         """
         if self._latest or not len(self.tables.mentions) or len(hidden) > FEW * len(self.passages):
@@ -355,13 +356,13 @@ class CorpusGraph:
     def changed(
         self, load: Load, changed: Set[str], labels: Mapping[str, Labels]
     ) -> tuple[Tables, Resolved, Mentions]:
-        """Return the tables of other records, what was resolved for them, and their mentions.
+        """Resolve a change of records; return the new tables, the change and the new mentions.
 
-        This graph gives its mentions away, because an interrupted change leaves neither state.
+        The mentions of this graph are modified, not copied, so it drops its reference to them.
 
         Args:
-            load: Loads the other records, under the same rules.
-            changed: At least the passages whose records differ.
+            load: Loads the new records, under the same rules.
+            changed: The passages whose records differ; may contain others.
             labels: The labels required to read these and other passages.
         """
         with self._lock:
@@ -369,9 +370,10 @@ class CorpusGraph:
             del self.mentions
         now = admitted(load)
         change = resolve_change(mentions, admitted(self._load), now, changed, self.rules)
-        passages = {
-            id: needed or (NO_LABELS if now(id).entities else None) for id, needed in labels.items()
-        }
+        passages = dict[str, Labels | None](labels)
+        for id, required in labels.items():
+            if not required and not now(id).entities:
+                passages[id] = None  # the passage states nothing
         return self.tables.changed(change, passages), change, mentions
 
     @property
@@ -392,7 +394,7 @@ class CorpusGraph:
         if not labels and self._load_public is not None:
             return CorpusGraph(self._load_public(), load)
         hidden = self.hidden_from(labels)
-        # The remaining labels hide nothing from this caller.
+        # What is left needs no labels that this caller lacks.
         return self._restricted(load, hidden, {}, latest=self._latest)
 
     @cached_property
@@ -407,11 +409,11 @@ class CorpusGraph:
 
 @dataclass(frozen=True)
 class View:
-    """The view of one caller of a corpus graph.
+    """What one caller may see of a corpus graph.
 
     Attributes:
-        graph: The caller's own graph: nothing in it, its numbers or its names depends on hidden
-            records. Node and edge numbers of a view refer to this graph.
+        graph: The caller's own graph: nothing in it, not even names and numbers, depends on hidden
+            records. Node and edge numbers refer to this graph.
         access: The caller's access scope.
     """
 
@@ -422,6 +424,6 @@ class View:
     def readable(self, passage: str) -> bool:
         """Return whether the caller may read the text of a passage.
 
-        This requires the labels of the passage and of every relation extracted from it.
+        The caller needs the labels of the passage and of all relations extracted from it.
         """
         return self._withheld.get(passage, NO_LABELS) <= self.access.labels
