@@ -1,6 +1,7 @@
-"""Communities of the graph, their summaries, and the communities that a question is about.
+"""Communities of a graph, their summaries, and the communities that a question is about.
 
-They are computed on the public graph, so neither a community nor its summary reveals private text.
+They are computed from the public graph, so neither a community nor its summary reveals restricted
+text.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ from ga_dspy.signatures.prompt import EMPTY, free_text
 from ga_dspy.storage import parallel
 from ga_dspy.text import TokenCounter, estimate_tokens, fold, sentences, words
 
-# --- Communities, found by Leiden, in levels.
+# --- Hierarchical communities, found by the Leiden algorithm.
 #
 # The result is deterministic: vertices are ordered by name and the seed is fixed. A community that
 # is too large to summarise is divided again. Each connected component is divided separately, so a
 # change in one does not affect the others.
 
 LARGEST: Final = 60
-"""Entities in a community that is not divided further: about what fits one prompt."""
+"""Communities with more entities are divided again: about as many fit one prompt."""
 
 SMALLEST: Final = 3
 """The minimum number of entities in a community."""
@@ -67,11 +68,11 @@ class Community(NamedTuple):
     """A community of entities.
 
     Attributes:
-        key: Hash of its members and their facts: the same key has the same summary.
-        level: 0 for the coarsest division; each further level divides communities of the last.
-        parent: The index of its parent community in the list of all; -1 at level 0.
+        key: Hash of its entities and their facts; communities with the same key share a summary.
+        level: 0 for the coarsest division; each further level divides the one before.
+        parent: The index of its parent in the list of all communities; -1 at level 0.
         nodes: Its entities in `CorpusGraph.public`, the most connected first.
-        edges: The relations between them.
+        edges: The relations between its entities.
     """
 
     key: str
@@ -82,10 +83,10 @@ class Community(NamedTuple):
 
 
 def find_communities(graph: CorpusGraph) -> tuple[Community, ...]:
-    """Divide the public part of a graph.
+    """Return the communities of the public part of a graph.
 
     Returns:
-        All communities of `SMALLEST` entities or more, by level, larger ones first.
+        All communities with at least `SMALLEST` entities, by level, larger ones first.
 
     Raises:
         MissingExtra: igraph is not installed.
@@ -93,44 +94,45 @@ def find_communities(graph: CorpusGraph) -> tuple[Community, ...]:
     graph = graph.public
     names = [graph.name(node) for node in range(len(graph))]
     connected = graph.network.connected_components()
-    found: list[Community] = []
-    frontier = [(-1, sorted(part, key=names.__getitem__)) for part in connected]
+    communities: list[Community] = []
+    pending = [(-1, sorted(part, key=names.__getitem__)) for part in connected]
     for level in range(DEEPEST):
         divided = [
             (parent, part)
-            for parent, nodes in frontier
+            for parent, nodes in pending
             for part in _divide(graph, nodes)
             if len(part) >= SMALLEST and (parent < 0 or len(part) < len(nodes))
         ]
         divided.sort(key=lambda entry: (-len(entry[1]), names[entry[1][0]]))
-        start = len(found)
-        found += (_community(graph, level, parent, part) for parent, part in divided)
-        frontier = [(start + i, part) for i, (_, part) in enumerate(divided) if len(part) > LARGEST]
-    return tuple(found)
+        numbered = enumerate(divided, len(communities))
+        pending = [(i, part) for i, (_, part) in numbered if len(part) > LARGEST]
+        communities += (_community(graph, level, parent, part) for parent, part in divided)
+    return tuple(communities)
 
 
-def _divide(graph: CorpusGraph, nodes: Sequence[int]) -> list[list[int]]:
-    """Divide nodes by Leiden on modularity; a small part is not divided."""
+def _divide(graph: CorpusGraph, nodes: list[int]) -> list[list[int]]:
+    """Divide nodes by Leiden on modularity; `LARGEST` nodes or fewer are not divided."""
     if len(nodes) <= LARGEST:
-        return [list(nodes)]
+        return [nodes]
     igraph = require("igraph", "graph")
-    place = {node: i for i, node in enumerate(nodes)}
-    ends = zip(graph.heads.tolist(), graph.tails.tolist(), strict=True)
-    inside = ((place[a], place[b]) for a, b in ends if a in place and b in place and a != b)
-    pairs = sorted(Counter((min(pair), max(pair)) for pair in inside).items())
-    network = igraph.Graph(n=len(nodes), edges=[pair for pair, _ in pairs])
+    vertex = {node: i for i, node in enumerate(nodes)}
+    edges = Counter[tuple[int, int]]()
+    for head, tail in zip(graph.heads.tolist(), graph.tails.tolist(), strict=True):
+        if head in vertex and tail in vertex and head != tail:
+            one, other = vertex[head], vertex[tail]
+            edges[min(one, other), max(one, other)] += 1
+    pairs = sorted(edges)
+    network = igraph.Graph(n=len(nodes), edges=pairs)
+    weights = [edges[pair] for pair in pairs] or None
     igraph.set_random_number_generator(random.Random(_SEED))
     try:
-        division = network.community_leiden(
-            objective_function="modularity", weights=[n for _, n in pairs] or None, n_iterations=10
-        )
+        division = network.community_leiden("modularity", weights=weights, n_iterations=10)
     finally:
         igraph.set_random_number_generator(random)
     return [[nodes[i] for i in part] for part in division]
 
 
 def _community(graph: CorpusGraph, level: int, parent: int, nodes: Sequence[int]) -> Community:
-    # Vertices of igraph are nodes, and its edge ids are edges.
     edges = sorted(graph.network.es.select(_within=set(nodes)).indices)
     degree = Counter(int(end) for j in edges for end in (graph.heads[j], graph.tails[j]))
     ranked = tuple(sorted(nodes, key=lambda node: (-degree[node], graph.name(node))))
@@ -138,7 +140,7 @@ def _community(graph: CorpusGraph, level: int, parent: int, nodes: Sequence[int]
 
 
 def _key_of(graph: CorpusGraph, ranked: Sequence[int], edges: Sequence[int]) -> str:
-    # Everything that a summary may contain, independent of node numbers.
+    """Hash everything that a summary may contain; the hash does not depend on node numbers."""
     shown = [*edges, *_leaving(graph, ranked)]
     ends = {int(end) for j in shown for end in (graph.heads[j], graph.tails[j])}
     entities = graph.tables.nodes.select(_OF_NODE).take(sorted(ends.union(ranked))).to_pylist()
@@ -149,7 +151,7 @@ def _key_of(graph: CorpusGraph, ranked: Sequence[int], edges: Sequence[int]) -> 
 def community_text(graph: CorpusGraph, community: Community) -> str:
     """Return the lines to summarise: the most connected entities and their relations.
 
-    Some of the relations lead out of the community.
+    Some relations that lead out of the community are included.
     """
     nodes, inside = community.nodes[:_MAX_LINES], set(community.nodes[:_MAX_LINES])
     edges = [j for j in community.edges if {int(graph.heads[j]), int(graph.tails[j])} <= inside]
@@ -159,28 +161,30 @@ def community_text(graph: CorpusGraph, community: Community) -> str:
 
 def _leaving(graph: CorpusGraph, nodes: Sequence[int]) -> list[int]:
     """Return relations that lead out of a community, a few per entity."""
-    members, found = set(nodes), list[tuple[int, int]]()
-    for place, node in enumerate(nodes[:_MAX_LINES]):
+    members, rank = set(nodes), dict[int, int]()
+    for i, node in enumerate(nodes[:_MAX_LINES]):
         ends = {
             j: int(graph.heads[j] + graph.tails[j]) - node for j in graph.network.incident(node)
         }
         others = sorted(set(ends.values()) - members, key=graph.name)[:_LEAVING_EACH]
-        found += ((place, j) for j, other in ends.items() if other in others)
-    rows = map(json.dumps, _stated(graph, [j for _, j in found]))
-    ordered = sorted(zip(found, rows, strict=True), key=lambda one: (one[0][0], one[1]))
-    return [j for (_, j), _ in ordered[:_MAX_LEAVING]]
+        rank |= {j: i for j, other in ends.items() if other in others}
+    row = dict(zip(rank, map(json.dumps, _stated(graph, [*rank])), strict=True))
+    return sorted(rank, key=lambda j: (rank[j], row[j]))[:_MAX_LEAVING]
 
 
 def _stated(graph: CorpusGraph, edges: Sequence[int]) -> list[dict[str, Any]]:
-    """Return what relations state, with the names of their ends."""
+    """Return relations as rows, with the names of their ends."""
+    rows: list[dict[str, Any]]
     rows = graph.tables.edges.select(_OF_EDGE).take(np.asarray(edges, np.int64)).to_pylist()
-    return [row | {end: graph.name(row[end]) for end in ("head", "tail")} for row in rows]
+    for row in rows:
+        row.update(head=graph.name(row["head"]), tail=graph.name(row["tail"]))
+    return rows
 
 
 # --- Summaries of communities: written once by the LM, cached until the community changes.
 #
-# A summary may use only names and numbers of its lines. A sentence with other names is sent back
-# once, then dropped and listed.
+# A summary may use only the names and numbers in the lines of its community. If it has others, the
+# LM is asked once more; then the sentences that still do are dropped and listed.
 
 _MAX_TITLE_WORDS: Final = 12
 _WORD: Final = re.compile(r"(\w+)(?:['’]\w+)?")
@@ -191,7 +195,7 @@ class Summary(BaseModel):
 
     Attributes:
         title: A few words.
-        text: Some sentences with names and numbers of the community's lines only.
+        text: A few sentences, with no names or numbers that the community's lines lack.
         left_out: Dropped sentences with other names or numbers.
     """
 
@@ -203,16 +207,16 @@ class Summary(BaseModel):
 
 
 def summarise(predictor: dspy.Predict, graph: str) -> Conversation[Summary]:
-    """Summarise a community given as lines.
+    """Summarise the lines of a community.
 
     Raises:
-        StepFailed: The reply is unusable, or no sentence of it is grounded in the lines.
+        StepFailed: The reply is unusable, or none of its sentences is grounded in the lines.
     """
     meter, inputs = Meter(), {"graph": graph, "feedback": ""}
     reply = yield from ask("summarise", predictor, inputs, meter)
     if wrong := ungrounded_names(f"{reply.title}\n{reply.summary}", graph):
         inputs["feedback"] = f"not in the graph: {', '.join(wrong)}"
-        # If that fails, the grounded sentences of the first attempt are kept.
+        # If the second attempt fails, the grounded sentences of the first one remain.
         with suppress(StepFailed):
             reply = yield from name_outage("summarise", ask("summarise", predictor, inputs, meter))
     return _ground_summary(reply, graph)
@@ -221,7 +225,7 @@ def summarise(predictor: dspy.Predict, graph: str) -> Conversation[Summary]:
 def ungrounded_names(text: str, graph: str) -> tuple[str, ...]:
     """Return the names and numbers in a text that are not in the lines of a community.
 
-    A capitalised word that does not open a sentence is a name.
+    A capitalised word counts as a name unless it begins a sentence.
 
     >>> ungrounded_names("The Elbe meets the Vltava at Mělník.", "1. Vltava -> flows into -> Elbe")
     ('Mělník',)
@@ -250,13 +254,13 @@ def _ground_summary(reply: dspy.Prediction, graph: str) -> Summary:
 
 
 class Summaries:
-    """Summaries by community, made on first use and cached in a file.
+    """Writes summaries of communities and caches them in a file.
 
     Args:
-        path: The file, shared by several processes; None caches in memory.
+        path: The file, which several processes may share; None caches in memory.
 
     Attributes:
-        predictor: Writes them.
+        predictor: The predictor that writes the summaries.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -275,53 +279,53 @@ class Summaries:
 
         Args:
             graph: The graph of the communities; its public part is summarised.
-            communities: The communities; those with a cached summary make no LM call.
+            communities: The communities; those with a cached summary need no LM call.
             lm: The LM; by default the configured one.
             threads: Number of communities summarised in parallel.
             progress: Called with the name of the stage, the units done and the total.
 
         Raises:
-            InputError: A summary must be made and there is no LM.
+            InputError: A summary must be written, and no LM is configured.
         """
-        found: dict[str, Summary | str]
-        found, missing = self._written(communities, lm)
+        summaries: dict[str, Summary | str]
+        summaries, missing = self._split(communities, lm)
         lm = needed_lm(lm, self.predictor) if missing else lm
         fingerprint = self.fingerprint(lm)
 
-        def written(community: Community) -> tuple[str, Summary | str]:
+        def write(community: Community) -> tuple[str, Summary | str]:
             text = community_text(graph.public, community)
             outcome = outcome_of(lambda: drive(summarise(self.predictor, text)))
             if isinstance(outcome, Summary):
-                # Record at once, so that a kill loses nothing.
+                # Recorded at once, so that a killed process loses nothing.
                 self._journal.record({f"{community.key}-{fingerprint}": outcome})
             return community.key, outcome
 
         with dspy.context(lm=lm):
-            outcomes = parallel(written, missing, check_whole("threads", threads))
+            outcomes = parallel(write, missing, check_whole("threads", threads))
             for done, (key, outcome) in enumerate(outcomes, 1):
-                found[key] = outcome
+                summaries[key] = outcome
                 if progress:
                     progress("summarising", done, len(missing))
-        return {community.key: found[community.key] for community in communities}
+        return {community.key: summaries[community.key] for community in communities}
 
     def estimate(
         self, graph: CorpusGraph, communities: Sequence[Community], *, lm: Any = None
     ) -> tuple[int, int]:
-        """Estimate what `of` will cost: its LM calls, and their prompt tokens, without retries."""
-        _, missing = self._written(communities, lm)
+        """Estimate the LM calls and prompt tokens of `of`, without retries."""
+        _, missing = self._split(communities, lm)
         texts = (community_text(graph.public, community) for community in missing)
         return len(missing), sum(map(estimate_tokens, texts))
 
     def cached(self, communities: Sequence[Community]) -> dict[str, Summary]:
-        """Return the cached summaries by community, of any LM; makes no LM call."""
-        known = self._known()
-        by_key = {step.partition("-")[0]: known[step] for step in sorted(known)}
+        """Return the cached summary of each community that has one, written by any LM."""
+        cached = self._cached()
+        by_key = {step.partition("-")[0]: cached[step] for step in sorted(cached)}
         return {one.key: by_key[one.key] for one in communities if one.key in by_key}
 
     def keep_only(self, communities: Iterable[Community]) -> None:
         """Delete the summaries of all other communities."""
         keys = {community.key for community in communities}
-        if steps := self._known():
+        if steps := self._cached():
             self._journal.keep_only(step for step in steps if step.partition("-")[0] in keys)
 
     def fingerprint(self, lm: Any = None) -> str:
@@ -331,17 +335,17 @@ class Summaries:
         more = nondefault_settings(self.predictor, lm)
         return digest_of([state, getattr(lm, "model", ""), *([more] if more else [])])
 
-    def _written(
+    def _split(
         self, communities: Sequence[Community], lm: Any
     ) -> tuple[dict[str, Any], list[Community]]:
-        """Return the summaries of this LM by community, and the communities without one."""
-        fingerprint, known = self.fingerprint(lm), self._known()
+        """Return the cached summaries that this LM wrote, and the communities without one."""
+        fingerprint, cached = self.fingerprint(lm), self._cached()
         steps = {one.key: f"{one.key}-{fingerprint}" for one in communities}
-        missing = [one for one in communities if steps[one.key] not in known]
-        return {key: known[step] for key, step in steps.items() if step in known}, missing
+        missing = [one for one in communities if steps[one.key] not in cached]
+        return {key: cached[step] for key, step in steps.items() if step in cached}, missing
 
-    def _known(self) -> dict[str, Summary]:
-        """Return the summaries by community and fingerprint."""
+    def _cached(self) -> dict[str, Summary]:
+        """Return all cached summaries, by the community's key and the LM's fingerprint."""
         is_new = self._path is not None and not self._path.is_file()
         return {} if is_new else self._journal.known(Summary)
 
@@ -350,15 +354,15 @@ class Summaries:
         return FinishedSteps(self._path or Path(":memory:"), shared=True)
 
 
-# --- Topics: communities with summaries, and those that a question is about.
+# --- Topics: summarised communities, and the ones that a question is about.
 
 
 class Topic(NamedTuple):
     """A community of the public graph and its summary.
 
     Attributes:
-        place: Its index in the list of all communities, as in `Community.parent`.
-        community: Its entities and relations, by their numbers in `CorpusGraph.public`.
+        place: The index of the community in the list of all, as in `Community.parent`.
+        community: The community, with node and edge numbers of `CorpusGraph.public`.
         title: The title, a few words.
         text: The summary.
     """
@@ -377,11 +381,11 @@ class Topic(NamedTuple):
 def topics_of(
     communities: Sequence[Community], summaries: Mapping[str, Summary | str]
 ) -> tuple[Topic, ...]:
-    """Return the communities that have a summary.
+    """Return a topic for each community that has a summary.
 
     Args:
         communities: All communities, in order.
-        summaries: Their summaries, from `Summaries.of`.
+        summaries: Their summaries by key, as `Summaries.of` returns them.
     """
     return tuple(
         Topic(place, community, summary.title, summary.text)
@@ -393,9 +397,9 @@ def topics_of(
 def topics_with(
     topics: Iterable[Topic], graph: CorpusGraph, names: Iterable[str], most: int
 ) -> tuple[Topic, ...]:
-    """Return the topics with entities of these names, those with most of them first.
+    """Return at most `most` topics with entities of these names, best first.
 
-    Ties go to the smaller topic, which is more specific.
+    Topics with more of these entities come first, then smaller ones, which are more specific.
     """
     nodes = {node for name in names for node in graph.public.find(name)}
     counted = [(len(nodes.intersection(topic.community.nodes)), topic) for topic in topics]
@@ -404,7 +408,7 @@ def topics_with(
 
 
 def topics_at(topics: Iterable[Topic], level: int) -> tuple[Topic, ...]:
-    """Return the topics of a level, and coarser ones that are not divided that far."""
+    """Return the topics at a level, and those at coarser levels that are not divided further."""
     coarse = [topic for topic in topics if topic.community.level <= level]
     divided = {topic.community.parent for topic in coarse}
     return tuple(topic for topic in coarse if topic.place not in divided)
@@ -416,17 +420,17 @@ def rank_topics(topics: Iterable[Topic], question: str) -> tuple[Topic, ...]:
     def content(text: str) -> set[str]:
         return {word.folded for word in words(normalise(text)) if len(word.folded) > 3}
 
-    sought = content(question)
+    asked = content(question)
 
-    def order(topic: Topic) -> tuple[int, int]:
-        shared = sought & content(f"{topic.title} {topic.text}")
+    def key(topic: Topic) -> tuple[int, int]:
+        shared = asked & content(f"{topic.title} {topic.text}")
         return -len(shared), -len(topic.community.nodes)
 
-    return tuple(sorted(topics, key=order))
+    return tuple(sorted(topics, key=key))
 
 
 def summaries_text(topics: Iterable[Topic], budget: int, count: TokenCounter) -> str:
-    """Return summaries, one per line, without numbers, truncated to a token budget."""
+    """Return unnumbered summaries, one per line, truncated to a token budget."""
     passages = {number: topic.passage for number, topic in enumerate(topics)}
     blocks = fit_passages(passages, budget, count).text.split("\n\n")
     lines = (block.partition("] ")[2].replace("\n", ": ", 1) for block in blocks)
