@@ -1,4 +1,4 @@
-"""Extraction: read passages into grounded records, a journal of those, and a schema from them."""
+"""Extract grounded records from passages, journal them, and propose a schema from a sample."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -25,6 +26,7 @@ from ga_dspy.graph import (
     Schema,
     linearise,
 )
+from ga_dspy.graph.clusters import passages_of
 from ga_dspy.graph.identity import relation_key
 from ga_dspy.graph.schema import OTHER
 from ga_dspy.grounding import Dropped, ground
@@ -46,7 +48,7 @@ _FORMAT = 3
 
 
 class Extraction(BaseModel):
-    """What one passage states, and the cost of reading it.
+    """The records of one passage, and what it cost to read it.
 
     Attributes:
         update: Entities and relations with evidence spans in the passage.
@@ -64,7 +66,7 @@ class Extraction(BaseModel):
 
     @property
     def counts(self) -> Counter[str]:
-        """Return LM calls, tokens, relations that are stated, and those that were proposed."""
+        """Return the number of LM calls, tokens, stated relations and proposed relations."""
         kinds = ("relation", "line")
         wrong = sum(one.kind in kinds and one.is_unsupported for one in self.dropped)
         stated = len(self.update.relations)
@@ -72,18 +74,18 @@ class Extraction(BaseModel):
 
 
 class Extractor(Configured):
-    """Read passages into grounded entities and relations.
+    """Extracts grounded entities and relations from passages.
 
-    `extract` is its predictor; `glean` is the one that asks again, if there are `gleanings`.
+    Its predictors are `extract` and, with `gleanings`, `glean`, which asks for missed relations.
     """
 
     schema: Schema | None = setting("Types and relations of the graph.", default=None)
-    per_call: int = setting("Passages in one LM call.", default=1, minimum=1, maximum=100)
+    per_call: int = setting("Passages per LM call.", default=1, minimum=1, maximum=100)
     max_relations: int | None = setting(
-        "Maximum relations of a passage, in the order of the reply.", default=None, minimum=1
+        "Maximum relations per passage, in the order of the reply.", default=None, minimum=1
     )
     gleanings: int = setting(
-        "Further LM calls for what a reply left out.", default=0, minimum=0, maximum=5
+        "Further LM calls for relations that a reply missed.", default=0, minimum=0, maximum=5
     )
 
     def __post_init__(self) -> None:
@@ -97,14 +99,14 @@ class Extractor(Configured):
     def forward(self, passage: Passage | Sequence[Passage]) -> dspy.Prediction:
         """Read a passage, or several in one LM call.
 
-        Several are read one by one if the reply to the call is unusable.
+        If the reply for several passages is unusable, they are read one by one.
 
         Returns:
-            A prediction with the `extraction` of the passage. Of several passages, it has
+            For one passage, a prediction with its `extraction`. For several, a prediction with
             `extractions`: an `Extraction` for each, or the error message if it could not be read.
 
         Raises:
-            StepFailed: The reply for the only passage is unusable.
+            StepFailed: There is only one passage, and the reply is unusable.
         """
         return drive(self._read(passage))
 
@@ -113,12 +115,12 @@ class Extractor(Configured):
         return await adrive(self._read(passage))
 
     def own_settings(self) -> dict[str, Any]:
-        """Return the settings that are not the defaults, as JSON values."""
-        usual = self.declared()
-        return {n: value for n, value in self.settings().items() if value != usual[n].default}
+        """Return the settings that differ from the defaults, as JSON values."""
+        declared = self.declared()
+        return {n: value for n, value in self.settings().items() if value != declared[n].default}
 
     def fingerprint(self, lm: Any = None) -> str:
-        """Return a hash of instructions, fields, demos, settings and LM."""
+        """Return a hash of the instructions, fields, demos, settings and LM."""
         lm, own = chosen_lm(lm, self.extract), self.own_settings()
         if self.gleanings:
             own["glean"] = self.glean.dump_state()
@@ -142,10 +144,9 @@ class Extractor(Configured):
         return predictor
 
     def _read(self, passage: Passage | Sequence[Passage]) -> Conversation[dspy.Prediction]:
-        """Ask the LM about passages, and keep of the reply what each of them supports."""
         if isinstance(passage, Passage):
-            found = yield from self._ask([passage], Meter())
-            return dspy.Prediction(extraction=found[0])
+            (extraction,) = yield from self._ask([passage], Meter())
+            return dspy.Prediction(extraction=extraction)
         meter = Meter()
         try:
             return dspy.Prediction(extractions=(yield from self._ask(passage, meter)))
@@ -153,7 +154,7 @@ class Extractor(Configured):
             outcomes = list[Extraction | str]()
             for one in passage:
                 alone = Meter()
-                alone.usage = meter.usage  # the first that succeeds is charged for what failed
+                alone.usage = meter.usage  # the first success also counts the failed calls
                 try:
                     outcomes += yield from self._ask([one], alone)
                 except _FAILURES as error:
@@ -161,7 +162,7 @@ class Extractor(Configured):
             return dspy.Prediction(extractions=outcomes)
 
     def _ask(self, read: Sequence[Passage], meter: Meter) -> Conversation[list[Extraction]]:
-        """Ask for what passages state, and as often as set for what is missing."""
+        """Extract the records of passages in one LM call, then glean what the reply missed."""
         passages, dropped = dict(enumerate(read, 1)), dict[Dropped, None]()
         inputs = {"passages": render_passages(passages.items())}
         labels = {passage.id: label for label, passage in passages.items()}
@@ -174,7 +175,7 @@ class Extractor(Configured):
             except _FAILURES:
                 if step == "extract":
                     raise
-                break  # what was found before stands
+                break  # the records so far are kept
             parts = {name: getattr(update, name) + part for name, part in found.update}
             update, dropped = GraphUpdate(**parts), dropped | dict.fromkeys(found.dropped)
             if step == "glean" and not found.update.relations:
@@ -187,11 +188,10 @@ class Extractor(Configured):
         return extractions
 
     def _extraction(self, update: GraphUpdate) -> Extraction:
-        """Return the distinct records of a passage, no more relations than the maximum."""
+        """Return the distinct records of a passage, with at most `max_relations` relations."""
         entities, relations = (tuple(dict.fromkeys(part)) for _, part in update)
         kept = relations[: self.max_relations]
-        over = relations[len(kept) :]
-        gone = {end for one in over for end in one.ends} - {end for one in kept for end in one.ends}
+        excess = relations[len(kept) :]
         dropped = [
             Dropped(
                 kind="relation",
@@ -199,9 +199,11 @@ class Extractor(Configured):
                 cause="over the maximum",
                 reason=f"more than {self.max_relations} relations",
             )
-            for one in over
+            for one in excess
         ]
-        entities = tuple(entity for entity in entities if entity.name not in gone)
+        lost_ends = {end for relation in excess for end in relation.ends}
+        lost_ends.difference_update(*(relation.ends for relation in kept))
+        entities = tuple(entity for entity in entities if entity.name not in lost_ends)
         records = GraphUpdate(entities=entities, relations=kept)
         return Extraction(update=records, dropped=tuple(dropped))
 
@@ -210,26 +212,28 @@ _FAILURES = (StepFailed, dspy.LMError)
 
 
 def _stated_in(passage: Passage, update: GraphUpdate) -> GraphUpdate:
-    """Return what an update quotes from a passage, grounded in that passage alone."""
+    """Return the records with evidence in a passage, grounded again in this passage alone."""
     kinds: dict[str, type[BaseModel]] = {"entities": DraftEntity, "relations": DraftRelation}
-    parts = dict[str, Any]()
-    for name, items in update:
-        own = (i for i in items if any(quote.passage == passage.id for quote in i.evidence))
-        fields = set(kinds[name].model_fields)
-        parts[name] = tuple(kinds[name](**i.model_dump(include=fields), passages=(1,)) for i in own)
-    return ground(Draft(**parts), {1: passage}).update
+    drafts = dict[str, list[BaseModel]]()
+    for name, records in update:
+        kind, drafts[name] = kinds[name], []
+        for record in records:
+            if passage.id in passages_of(record):
+                fields = record.model_dump(include=set(kind.model_fields))
+                drafts[name].append(kind(**fields, passages=(1,)))
+    return ground(Draft.model_validate(drafts), {1: passage}).update
 
 
-# --- Shared by extraction and summaries: the LM, failures, the journal.
+# --- Shared by extraction and summaries: the LM, fingerprints, failures, the journal.
 
 
 def chosen_lm(lm: Any, predictor: dspy.Predict) -> Any:
-    """Return the LM of a predictor: the given one, its own, the configured one, or None."""
+    """Return the given LM, else the predictor's, else the configured one; None if there is none."""
     return lm or predictor.lm or dspy.settings.lm
 
 
 def needed_lm(lm: Any, predictor: dspy.Predict) -> Any:
-    """Return the LM of a predictor.
+    """Return the given LM, else the predictor's, else the configured one.
 
     Raises:
         InputError: There is none.
@@ -238,7 +242,7 @@ def needed_lm(lm: Any, predictor: dspy.Predict) -> Any:
     if lm is None:
         raise InputError(
             "no LM is configured",
-            expected="one to read the passages",
+            expected="an LM to call",
             remedy="pass lm=…, or run dspy.configure(lm=ga_dspy.extractive_lm()) for the embedded "
             "one",
         )
@@ -248,15 +252,15 @@ def needed_lm(lm: Any, predictor: dspy.Predict) -> Any:
 def nondefault_settings(
     predictor: dspy.Predict, lm: Any, kind: type[Extractor] = Extractor
 ) -> dict[str, Any]:
-    """Return the non-default settings that belong in a fingerprint.
+    """Return the non-default settings of a predictor, an LM and an extractor for a fingerprint.
 
     Raises:
         InputError: The source of a subclass of `Extractor` cannot be read.
     """
     adapter = dspy.settings.adapter
     names = ("top_p", "top_k", "min_p", "seed", "max_completion_tokens", "extra_body")
-    settings = {name: getattr(lm, "kwargs", {}).get(name) for name in names}
-    found = {name: value for name, value in settings.items() if value is not None}
+    options = getattr(lm, "kwargs", {})
+    found = {name: options[name] for name in names if options.get(name) is not None}
     if predictor.config:
         found["config"] = predictor.config
     if adapter is not None and type(adapter) is not PlainAdapter:
@@ -267,7 +271,7 @@ def nondefault_settings(
         except OSError as error:
             raise InputError(
                 f"the source of {kind.__qualname__} cannot be read",
-                expected="a class in a file: its source is part of the fingerprint of its records",
+                expected="a class in a file: its source is part of the fingerprint",
                 remedy="put the class into a module",
             ) from error
     return {"unusual": found} if found else {}
@@ -277,17 +281,17 @@ Outcome = TypeVar("Outcome")
 
 
 def outcome_of(work: Callable[[], Outcome]) -> Outcome | str:
-    """Return the result of a step, or the error message if it fails."""
+    """Return the result of a step, or the error message if it failed."""
     try:
         return work()
     except RunAborted:
         raise
-    except Exception as error:  # noqa: BLE001 - a failed step must not end the others
+    except Exception as error:  # noqa: BLE001 - a failed step must not stop the others
         return f"{type(error).__name__}: {error}"
 
 
 def digest_of(value: Any, default: Callable[[Any], Any] = str) -> str:
-    """Return the SHA-256 of a value as JSON, hexadecimal; `default` converts other types."""
+    """Return the hexadecimal SHA-256 of a value as JSON; `default` converts other types."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=default).encode()).hexdigest()
 
 
@@ -297,29 +301,28 @@ def reading_key(passage: Passage, fingerprint: str) -> str:
 
 
 RECORDED: Final = "recorded"
-"""In place of a fingerprint: the facts of the passage were given, and no LM reads it."""
+"""Used in place of a fingerprint if the facts of a passage were given, so that no LM reads it."""
 
 
 def finished_key(passage: Passage, fingerprint: str, finished: Container[str]) -> str:
-    """Return the key under which a passage is finished, or will be under a fingerprint."""
-    given = reading_key(passage, RECORDED)
-    return given if given in finished else reading_key(passage, fingerprint)
+    """Return the key of the finished step of a passage, or of the step that will read it."""
+    recorded = reading_key(passage, RECORDED)
+    return recorded if recorded in finished else reading_key(passage, fingerprint)
 
 
 Finished = TypeVar("Finished", bound=BaseModel)
-
 
 _LISTED: Final = "(SELECT value FROM json_each(?))"
 
 
 class FinishedSteps(Journal):
-    """Finished LM steps as JSON, by cache key, so that none is repeated.
+    """A journal of the results of finished LM steps, by cache key, so that none is repeated.
 
-    A changed passage or another LM has another key.
+    Another passage text or another LM gives another key.
 
     Args:
         path: The file.
-        shared: Allow several processes; by default there is one writer.
+        shared: Allow several processes to write; by default only one can.
     """
 
     def __init__(self, path: Path, *, shared: bool = False) -> None:
@@ -327,27 +330,30 @@ class FinishedSteps(Journal):
         super().__init__(path, "graph build", {"finished": create}, shared=shared)
 
     def known(self, kind: type[Finished], keys: Iterable[str] | None = None) -> dict[str, Finished]:
-        """Return the results of finished steps, by default of all; a damaged one is unfinished."""
-        select, chosen = "SELECT key, json FROM finished", list[str]()
-        if keys is not None:
-            select, chosen = f"{select} WHERE key IN {_LISTED}", [json.dumps([*keys])]
-        return dict(self.readable(self.rows(select, chosen), kind.model_validate_json))
+        """Return the results of finished steps by key, by default of all.
 
-    def record(self, found: Mapping[str, BaseModel]) -> None:
-        """Record finished steps by key, all or none."""
+        A step whose result is damaged counts as unfinished.
+        """
+        select, parameters = "SELECT key, json FROM finished", list[str]()
+        if keys is not None:
+            select, parameters = f"{select} WHERE key IN {_LISTED}", [json.dumps([*keys])]
+        return dict(self.readable(self.rows(select, parameters), kind.model_validate_json))
+
+    def record(self, results: Mapping[str, BaseModel]) -> None:
+        """Record the results of finished steps by key, all or none."""
         insert = "INSERT OR REPLACE INTO finished VALUES (?, ?)"
-        self.transaction([(insert, (key, one.model_dump_json())) for key, one in found.items()])
+        self.transaction([(insert, (key, one.model_dump_json())) for key, one in results.items()])
 
     def keep_only(self, keys: Iterable[str]) -> None:
-        """Delete all other steps."""
+        """Delete all steps except these."""
         self.write(f"DELETE FROM finished WHERE key NOT IN {_LISTED}", json.dumps([*keys]))
 
-    def forget(self, gone: Iterable[str]) -> None:
-        """Delete steps."""
-        self.write(f"DELETE FROM finished WHERE key IN {_LISTED}", json.dumps([*gone]))
+    def forget(self, keys: Iterable[str]) -> None:
+        """Delete these steps."""
+        self.write(f"DELETE FROM finished WHERE key IN {_LISTED}", json.dumps([*keys]))
 
 
-# --- A first schema for a corpus, from what a sample of its passages states.
+# --- Propose a schema for a corpus from a sample of its passages.
 
 _EXAMPLES, _WORDINGS = 3, 60
 _TYPES, _RELATIONS = 12, 20
@@ -356,11 +362,11 @@ _TYPES, _RELATIONS = 12, 20
 def propose_schema(
     passages: Iterable[Passage], *, lm: Any = None, sample: int = 20, threads: int = 8
 ) -> Schema:
-    """Propose a schema: a draft to edit, not a finding.
+    """Propose a schema: a draft to edit.
 
-    The LM reads a sample, evenly spread over the passages, as a build would. From the relations
-    found there, the most frequent first, it names types and relations. The embedded LM names
-    nothing: the proposal is the types it gave, and the wordings that it gave with types.
+    The LM reads a sample, evenly spread over the passages, as a build would. Then it names types
+    and relations for the relations found, the most frequent first. The embedded LM cannot name
+    them: its proposal has the most frequent types and wordings of the sample.
 
     Args:
         passages: The passages, or an index.
@@ -372,10 +378,10 @@ def propose_schema(
         InputError: There is no LM, or the embedded LM found no types.
         StepFailed: The LM proposed no usable schema, or found no relation.
     """
-    every, extractor = list(passages), Extractor()
+    corpus, extractor = list(passages), Extractor()
     lm = needed_lm(lm, extractor.extract)
-    size = min(sample, len(every))
-    chosen = [every[n * len(every) // size] for n in range(size)]
+    size = min(sample, len(corpus))
+    chosen = [corpus[n * len(corpus) // size] for n in range(size)]
     updates = list[GraphUpdate]()
 
     def read(passage: Passage) -> Extraction | str:
@@ -387,12 +393,12 @@ def propose_schema(
                 _log.warning("a passage of the sample could not be read: %s", outcome)
             else:
                 updates.append(outcome.update)
-        found = _by_wording(updates)
-        if not found:
+        groups = _by_wording(updates)
+        if not groups:
             raise StepFailed("propose", "no passage of the sample states a relation", "")
         if lm.model == EMBEDDED:
-            return _counted(updates, found)
-        inputs = {"facts": "\n".join(map(_line, found[:_WORDINGS]))}
+            return _most_frequent(updates, groups)
+        inputs = {"facts": "\n".join(map(_line, groups[:_WORDINGS]))}
         reply = drive(ask("propose", dspy.Predict(ProposeSchema), inputs, Meter()))
     distinct = {relation_key(name): (name, ends) for name, ends in reply.relations.items()}
     try:
@@ -402,11 +408,11 @@ def propose_schema(
 
 
 _Typed = tuple[Relation, str, str]
-"""A relation, and the types of its ends."""
+"""A relation and the types of its head and tail."""
 
 
 def _by_wording(updates: Sequence[GraphUpdate]) -> list[list[_Typed]]:
-    """Return the relations in groups of one wording, the largest first."""
+    """Group the relations by their wording, the largest group first."""
     groups = defaultdict[str, list[_Typed]](list)
     for update in updates:
         types = {entity.name: entity.type for entity in update.entities if entity.type}
@@ -418,17 +424,18 @@ def _by_wording(updates: Sequence[GraphUpdate]) -> list[list[_Typed]]:
 
 def _line(group: list[_Typed]) -> str:
     examples = (f"{r.head} ({h}) -> {r.relation} -> {r.tail} ({t})" for r, h, t in group)
-    return f"{len(group)}: {'; '.join(list(examples)[:_EXAMPLES])}"
+    return f"{len(group)}: {'; '.join(islice(examples, _EXAMPLES))}"
 
 
-def _counted(updates: Sequence[GraphUpdate], groups: list[list[_Typed]]) -> Schema:
-    """Return the most frequent types, and of the wordings those whose ends have types."""
+def _most_frequent(updates: Sequence[GraphUpdate], groups: list[list[_Typed]]) -> Schema:
+    """Return the most frequent types, and the most frequent wordings between typed entities."""
     types = Counter(entity.type for update in updates for entity in update.entities if entity.type)
-    typed = [[one for one in group if OTHER not in one[1:]] for group in groups]
     if not types:
         found = "the embedded LM found no type of anything in the sample"
         raise InputError(found, remedy="pass --lm, a larger --sample, or write the schema yourself")
-    return Schema(
-        entities=dict.fromkeys(dict(types.most_common(_TYPES)), ""),
-        relations={one.relation: ends for (one, *ends), *_ in filter(None, typed[:_RELATIONS])},
-    )
+    relations = dict[str, tuple[str, str]]()
+    for group in groups[:_RELATIONS]:
+        if typed := [one for one in group if OTHER not in one[1:]]:
+            relation, head, tail = typed[0]
+            relations[relation.relation] = (head, tail)
+    return Schema(entities=dict.fromkeys(dict(types.most_common(_TYPES)), ""), relations=relations)
