@@ -329,7 +329,7 @@ def test_a_build_under_a_schema_stops_at_its_cap_and_is_updated_as_it_was_built(
              "--per-call", "2")  # fmt: skip
     error = error_of(*asked, "--max-calls", "20", cwd=tmp_path)
     assert "a cap was reached after 20 LM calls" in error and "82 of 122 passages are left" in error
-    assert error.endswith("Run the same command again to go on: g keeps what was read.")
+    assert error.endswith("Run the same command again to resume: finished passages are kept in g.")
     built = said(*asked, cwd=tmp_path)
     assert "to read: 82 passages, about 41 LM calls" in built and "40 were read before" in built
     manifest = open_graph(tmp_path / "g").manifest

@@ -1,8 +1,8 @@
-"""Build the graph of a corpus, and bring it up to date.
+"""Build the graph of a corpus, and update it.
 
-A build reads the passages that have not been read, then makes the graph from all records. An update
-calls the LM for new and changed passages only, resolves what they concern, and gives the same graph
-as a build from scratch.
+A build reads the passages that have not been read, then resolves all records. An update reads only
+new and changed passages, resolves only what they affect, and gives the same graph as a build from
+scratch.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from ga_dspy.text import estimate_tokens
 CALLS: Final = "calls.sqlite"
 
 ABORT_AFTER: Final = 20
-"""After this many consecutive failures the LM counts as down."""
+"""The number of consecutive failures after which a build is aborted."""
 
 # --- Build and update.
 
@@ -84,13 +84,13 @@ def build_graph(
 
     Args:
         index: The passages.
-        out: The folder; created if missing.
-        lm: The LM that reads them; by default the extractor's or the configured one.
-        extractor: The module that reads a passage.
-        rules: What enters, what is flagged, what is private.
+        out: The folder of the graph; created if missing.
+        lm: The LM that reads passages; by default the extractor's or the configured one.
+        extractor: The module that reads passages.
+        rules: The rules of the graph.
         labels: The labels of restricted passages, by passage id.
-        caps: The most LM calls and tokens of this run; a build that reaches one stops, and resumes
-            when it is run again.
+        caps: Limits on the LM calls and tokens of this run. A build that reaches one is aborted,
+            and resumes when it runs again.
         threads: Number of passages read in parallel.
         progress: Called with the name of the stage, the units done and the total.
 
@@ -101,13 +101,13 @@ def build_graph(
         InputError: There is no LM, the folder's passages were read by another one, or the folder
             has other contents.
         RunAborted: Too many consecutive passages could not be read, or a cap was reached; finished
-            ones are kept.
-        InUse: Another process builds there.
+            passages are kept.
+        InUse: Another process is building in the folder.
     """
-    folder = Path(out)
+    folder, extractor = Path(out), extractor or Extractor()
     with writing(folder):
-        before, reading = _manifest_of(folder), (extractor or Extractor(), lm, caps, threads)
-        reader = Reader(folder, index, progress or silent, before, *reading)
+        before = _manifest_of(folder)
+        reader = Reader(folder, index, progress or silent, before, extractor, lm, caps, threads)
         stored = open_graph(folder) if before and before.is_intact(folder) else None
         return _update(reader, stored, Sources(rules=rules or Rules()).labelled(labels or {}))
 
@@ -123,17 +123,17 @@ def update_graph(
     threads: int = 8,
     progress: Progress | None = None,
 ) -> StoredGraph:
-    """Update a stored graph to its index, under the rules it was built with.
+    """Update a stored graph to its index, under the rules that it was built with.
 
-    Only new and changed passages are read, and only the names that they concern are resolved
-    again. Facts of deleted passages alone are removed. Communities are found again when they are
-    asked for; summaries of unchanged communities are kept.
+    Only new and changed passages are read, and only the names that they affect are resolved again.
+    Facts that only deleted passages state are removed. Communities are found again when they are
+    next needed; summaries of unchanged communities are kept.
 
     Args:
-        index: The passages as they are now.
-        out: The folder of the graph, or the graph if it is open: then nothing is read from disk.
+        index: The current passages.
+        out: The folder of the graph, or the open graph, which need not be read from disk.
         lm: As for `build_graph`.
-        extractor: As for `build_graph`; by default with the settings of the build.
+        extractor: As for `build_graph`; by default one with the settings of the build.
         labels: The new labels of passages; by default unchanged. Labels of deleted passages are
             kept.
         caps: As for `build_graph`.
@@ -141,29 +141,29 @@ def update_graph(
         progress: As for `build_graph`.
 
     Returns:
-        The changed graph. An open graph that was given stays as it was.
+        The updated graph. An open graph that was passed does not change.
 
     Raises:
         InputError: There is no graph in the folder, no LM, or another one read the passages.
         RunAborted: Too many consecutive passages could not be read, or a cap was reached; finished
-            ones are kept.
-        InUse: Another process changes the graph.
+            passages are kept.
+        InUse: Another process is changing the graph.
     """
     folder = out.path if isinstance(out, StoredGraph) else Path(out)
     with writing(folder):
         if not isinstance(out, StoredGraph) or out.manifest != read_manifest(folder):
             out = open_graph(folder)
-        reading = (extractor or extractor_of(out.manifest), lm, caps, threads)
-        reader = Reader(folder, index, progress or silent, out.manifest, *reading)
+        before, extractor = out.manifest, extractor or extractor_of(out.manifest)
+        reader = Reader(folder, index, progress or silent, before, extractor, lm, caps, threads)
         return _update(reader, out, out.settings.labelled(labels))
 
 
 def extractor_of(manifest: GraphManifest) -> Extractor:
-    """Return an extractor with the settings of the one that read a graph's passages."""
-    own = dict(manifest.extractor)
-    if "schema" in own:
-        own["schema"] = Schema.model_validate(own["schema"])
-    return Extractor(**own)
+    """Return an extractor with the settings that a graph's passages were read with."""
+    settings = dict(manifest.extractor)
+    if "schema" in settings:
+        settings["schema"] = Schema.model_validate(settings["schema"])
+    return Extractor(**settings)
 
 
 def record_passages(
@@ -175,15 +175,15 @@ def record_passages(
     labels: Mapping[str, Iterable[str]] | None = None,
     progress: Progress | None = None,
 ) -> tuple[StoredGraph, Changes]:
-    """Add passages with their facts to an index and its graph; no LM is called.
+    """Add passages with known facts to an index and its graph; no LM is called.
 
-    They count as read, whatever LM reads the others. If the process is killed, the same call
-    completes the change.
+    The passages count as read, whichever LM reads the others. If the process is killed, the same
+    call completes the change.
 
     Args:
-        index: The passages; those given are added to it.
+        index: The index to which the passages are added.
         out: The folder of the graph; created if missing.
-        given: What each passage states, with evidence in that passage.
+        given: The records of each passage, with evidence in that passage.
         removed: The ids of passages to delete.
         labels: As for `update_graph`.
         progress: As for `build_graph`.
@@ -193,9 +193,9 @@ def record_passages(
         changes to the index.
 
     Raises:
-        InputError: The folder has other contents, the index cannot be changed, or what is given is
-            not redacted as the index requires.
-        InUse: Another process builds there.
+        InputError: The folder has other contents, the index cannot be changed, or passages or
+            facts are not redacted as the index requires.
+        InUse: Another process is building in the folder.
     """
     folder, progress = Path(out), progress or silent
     _check_redacted(index, given)
@@ -206,11 +206,11 @@ def record_passages(
         steps = {reading_key(p, RECORDED): Extraction(update=given[p]) for p in given}
         with FinishedSteps(folder / JOURNAL) as journal:
             known = journal.known(Extraction, steps)
-            fresh = {key: step for key, step in steps.items() if known.get(key) != step}
-            if fresh and stored:  # the stored graph does not count as up to date from here on
+            new = {key: step for key, step in steps.items() if known.get(key) != step}
+            if new and stored:  # from here on, the stored graph counts as outdated
                 stored.manifest = stored.manifest.model_copy(update={"settings": ""})
                 write_whole(folder / MANIFEST, stored.manifest.model_dump_json(indent=2))
-            journal.record(fresh)
+            journal.record(new)
         changes = index.upsert([*given], delete=removed, progress=progress)
         return _update(Reader(folder, index, progress, before), stored, settings), changes
 
@@ -224,16 +224,16 @@ def _check_redacted(index: Index, given: Mapping[Passage, GraphUpdate]) -> None:
         if redactor.passage(passage) != passage or redactor.value(names) != tuple(names):
             raise InputError(
                 f"passage {passage.id!r} or its facts are not redacted",
-                expected=f"texts that {index.manifest.redact} leaves as they are",
+                expected=f"texts that {index.manifest.redact} would not change",
                 remedy="redact them first, with index.redactor",
             )
 
 
 def _manifest_of(folder: Path) -> GraphManifest | None:
-    """Return the manifest of a graph, if there is one.
+    """Return the manifest of the graph in a folder; None if there is none.
 
     Raises:
-        InputError: The folder holds anything but a graph.
+        InputError: The folder has files that do not belong to a graph.
     """
     ours = (".lock", MANIFEST, f".{MANIFEST}", JOURNAL, SUMMARIES, CALLS, VECTORS, "contents-")
     for path in sorted(folder.iterdir()):
@@ -243,11 +243,11 @@ def _manifest_of(folder: Path) -> GraphManifest | None:
 
 
 def _update(reader: Reader, stored: StoredGraph | None, settings: Sources) -> StoredGraph:
-    """Read what is new, and make the graph of that and of what is known.
+    """Read the passages without records, resolve what changed, and save the graph.
 
     Args:
-        reader: What reads the passages.
-        stored: The graph so far; without one, all that was read is taken from the journal.
+        reader: The reader of the passages.
+        stored: The current graph; if None, earlier records come from the journal.
         settings: The rules and labels.
     """
     if stored and stored.manifest.settings != digest_of_settings(stored.settings):
@@ -255,62 +255,63 @@ def _update(reader: Reader, stored: StoredGraph | None, settings: Sources) -> St
     index, before = reader.index, stored.records if stored else {}
     digests = {id: digest.hex() for id, digest in index.digests.items()}
     records = {id: one for id, one in before.items() if digests.get(id) == one.digest}
-    gone = before.keys() - records.keys()
+    outdated = before.keys() - records.keys()
     missing = [index.get(id) for id in digests if id not in records]
-    found = reader.read(missing, {before[id].step for id in gone} if stored else None)
+    readings = reader.read(missing, {before[id].step for id in outdated} if stored else None)
     reader.progress("resolving", 0, 1)
-    touched = {*gone, *found.extractions}
-    for id, one in found.extractions.items():
-        records[id] = Record.of(id, one.update, digests[id], found.steps[id])
-    stated = {
+    for id, extraction in readings.extractions.items():
+        records[id] = Record.of(id, extraction.update, digests[id], readings.steps[id])
+    fields = {
         **reader.stated,
-        **_totals(found, stored.manifest if stored else None),
+        **_totals(readings, stored.manifest if stored else None),
         "index": index.fingerprint,
         "settings": digest_of_settings(settings),
         "passages": len(index),
-        "failed": found.failed,
-        "unread": len(index) - len(records) - len(found.failed),
+        "failed": readings.failed,
+        "unread": len(index) - len(records) - len(readings.failed),
     }
-    made = None
+    graph = None
     if stored:
-        if not touched and stored.manifest.model_copy(update=stated) == stored.manifest:
+        changed = {*outdated, *readings.extractions}
+        if not changed and stored.manifest.model_copy(update=fields) == stored.manifest:
             return stored
-        touched |= {id for id, _ in settings.labels.items() ^ stored.settings.labels.items()}
-        made = stored.changed(records, settings, touched)
-    made = made or StoredGraph.of(reader.folder, GraphManifest(**stated), records, settings)
-    stated["generation"] = reader.before.generation + 1 if reader.before else 0
-    made.manifest = made.manifest.model_copy(update=stated)
-    made.save(stored)
+        changed |= {id for id, _ in settings.labels.items() ^ stored.settings.labels.items()}
+        graph = stored.changed(records, settings, changed)
+    if graph is None:
+        graph = StoredGraph.of(reader.folder, GraphManifest(**fields), records, settings)
+    fields["generation"] = reader.before.generation + 1 if reader.before else 0
+    graph.manifest = graph.manifest.model_copy(update=fields)
+    graph.save(stored)
     reader.progress("resolving", 1, 1)
-    return made
+    return graph
 
 
-def _totals(found: Readings, before: GraphManifest | None) -> dict[str, Any]:
-    """Return what a manifest sums up of the extractions, after some replaced others."""
+def _totals(readings: Readings, before: GraphManifest | None) -> dict[str, Any]:
+    """Return the manifest's sums over all extractions, with obsolete ones subtracted."""
     sums, dropped = Counter[str](), Counter[str]()
     if before:
         sums.update(before.model_dump(include={"calls", "tokens", "stated", "proposed"}))
         dropped.update(before.dropped)
-    for one in found.extractions.values():
-        sums.update(one.counts)
-        dropped.update(item.cause for item in one.dropped)
-    for one in found.forgotten:
-        sums.subtract(one.counts)
-        dropped.subtract(item.cause for item in one.dropped)
+    for extraction in readings.extractions.values():
+        sums.update(extraction.counts)
+        dropped.update(item.cause for item in extraction.dropped)
+    for extraction in readings.forgotten:
+        sums.subtract(extraction.counts)
+        dropped.subtract(item.cause for item in extraction.dropped)
     return {**sums, "dropped": +dropped}
 
 
-# --- Reading: what was read is recorded at once, so that a stopped build resumes.
+# --- Reading: extractions are recorded at once, so that a stopped build resumes.
 
 
 class Readings(NamedTuple):
-    """What passages state.
+    """The extractions of passages.
 
     Attributes:
-        extractions: The extraction of each passage that was read, by id.
-        steps: The key of the step that reads each passage.
+        extractions: The extraction of each passage that was read, by passage id.
+        steps: The key of the step that reads each passage, by passage id.
         failed: The passages that could not be read.
-        forgotten: The extractions of obsolete steps.
+        forgotten: The extractions that obsolete steps had recorded.
     """
 
     extractions: dict[str, Extraction]
@@ -321,18 +322,18 @@ class Readings(NamedTuple):
 
 @dataclass
 class Reader:
-    """Reads the passages of a graph with an LM, each once.
+    """Reads the passages of a graph with an LM, each passage once.
 
     Attributes:
         folder: The folder of the graph.
         index: All passages.
         progress: Called with the name of the stage, the units done and the total.
-        before: The manifest of the graph so far.
-        extractor: The module that reads a passage; None reads none.
+        before: The manifest of the current graph; None if there is none.
+        extractor: The module that reads passages; None reads none.
         lm: The LM; by default the extractor's or the configured one.
-        caps: The most LM calls and tokens.
+        caps: Limits on LM calls and tokens.
         threads: Number of passages read in parallel.
-        stated: What a manifest says of the extractor and the LM.
+        stated: The fields of a manifest that describe the extractor and the LM.
 
     Raises:
         InputError: There is no LM, or another one read the passages of the graph.
@@ -349,7 +350,7 @@ class Reader:
     stated: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Choose the LM."""
+        """Choose the LM, and check that it is the one that read the graph's passages."""
         before = self.before
         if self.extractor is None:
             known = before.model_dump(include={"extraction", "lm", "extractor"}) if before else {}
@@ -361,19 +362,22 @@ class Reader:
             raise InputError(
                 f"the passages of the graph in {self.folder} were read by "
                 f"{before.lm or 'another LM'} or under other instructions or settings",
-                expected="the same, since the records of two do not mix",
+                expected="the same LM, instructions and settings for all passages of a graph",
                 remedy="pass the same LM and extractor, or build into another folder",
             )
-        name, own = str(getattr(self.lm, "model", "")), self.extractor.own_settings()
-        self.stated = {"extraction": extraction, "lm": name, "extractor": own}
+        self.stated = {
+            "extraction": extraction,
+            "lm": str(getattr(self.lm, "model", "")),
+            "extractor": self.extractor.own_settings(),
+        }
 
     def read(
         self, passages: Sequence[Passage], obsolete: Collection[str] | None = None
     ) -> Readings:
-        """Read passages, and delete what was read of others.
+        """Read passages, and delete obsolete extractions from the journal.
 
         Args:
-            passages: The passages.
+            passages: The passages to read.
             obsolete: The keys of the steps to delete; by default all but those of the passages.
 
         Raises:
@@ -381,11 +385,11 @@ class Reader:
         """
         fingerprint, failed, in_a_row = self.stated["extraction"], list[FailedPassage](), 0
         with FinishedSteps(self.folder / JOURNAL) as journal:
-            given = [reading_key(p, each) for p in passages for each in (RECORDED, fingerprint)]
-            known = journal.known(Extraction, given)
+            possible = [reading_key(p, each) for p in passages for each in (RECORDED, fingerprint)]
+            known = journal.known(Extraction, possible)
             keys = {passage.id: finished_key(passage, fingerprint, known) for passage in passages}
             pending = [passage for passage in passages if keys[passage.id] not in known]
-            if self.extractor is None:  # what failed before still counts as failed
+            if self.extractor is None:  # earlier failures still count
                 ids = {passage.id for passage in pending}
                 before = self.before.failed if self.before else ()
                 failed, pending = [one for one in before if one.passage in ids], []
@@ -402,11 +406,11 @@ class Reader:
                     in_a_row += 1
                     if in_a_row == min(ABORT_AFTER, len(self.index)):
                         raise RunAborted(
-                            f"{in_a_row} passages in a row could not be read, the last because of "
+                            f"{in_a_row} passages in a row could not be read; the last error was "
                             f"{outcome}",
                             expected="an LM that answers",
-                            remedy=f"check it, then run the same build again: {self.folder} keeps "
-                            "what was read",
+                            remedy="check the LM, then run the same build again: finished passages "
+                            f"are kept in {self.folder}",
                         )
             forgotten = journal.known(Extraction, obsolete or ()).values()
             if obsolete is None and self.extractor:
@@ -419,7 +423,7 @@ class Reader:
     def _ask(
         self, pending: Sequence[Passage], keys: Mapping[str, str], journal: FinishedSteps
     ) -> Generator[tuple[Passage, Extraction | str]]:
-        """Ask the LM about passages; yield what each states, once recorded, or its error."""
+        """Yield the extraction of each passage once it is recorded, or the error message."""
         if self.extractor is None or not pending:
             return
         size, left = self.extractor.per_call, 0
@@ -430,13 +434,13 @@ class Reader:
             def lm_for(group: Sequence[Passage]) -> Any:
                 return wrap_for_work(self.lm, calls, keys[group[0].id], gate)
 
-            read = partial(_outcome, self.extractor)
-            with closing(map_parallel(read, groups, self.threads, lm_for=lm_for)) as outcomes:
-                for group, found in outcomes:
-                    if found is None:
+            read = partial(_read_group, self.extractor)
+            with closing(map_parallel(read, groups, self.threads, lm_for=lm_for)) as results:
+                for group, outcomes in results:
+                    if outcomes is None:
                         left += len(group)
                         continue
-                    pairs = list(zip(group, found, strict=True))
+                    pairs = list(zip(group, outcomes, strict=True))
                     new = {keys[p.id]: one for p, one in pairs if isinstance(one, Extraction)}
                     journal.record(new)
                     calls.forget(keys[group[0].id])
@@ -445,15 +449,15 @@ class Reader:
                 raise RunAborted(
                     f"a cap was reached after {calls.spent.calls:,} LM calls and "
                     f"{calls.spent.tokens:,} tokens: {left:,} of {len(keys):,} passages are left",
-                    remedy=f"run the same command again to go on: {self.folder} keeps what was "
-                    "read",
+                    remedy="run the same command again to resume: finished passages are kept in "
+                    f"{self.folder}",
                 )
 
 
-def _outcome(
+def _read_group(
     extractor: Extractor, group: Sequence[Passage]
 ) -> tuple[Sequence[Passage], Sequence[Extraction | str] | None]:
-    """Return what the passages state, or the errors; None if the LM may not be called any more."""
+    """Return the passages with their extractions or error messages; None if a cap was reached."""
 
     def read() -> Sequence[Extraction | str]:
         if len(group) > 1:
@@ -461,10 +465,10 @@ def _outcome(
         return [extractor(passage=group[0]).extraction]
 
     try:
-        found = outcome_of(read)
+        outcome = outcome_of(read)
     except BudgetExceeded:
         return group, None
-    return group, [found] * len(group) if isinstance(found, str) else found
+    return group, [outcome] * len(group) if isinstance(outcome, str) else outcome
 
 
 # --- Cost estimate of a build.
@@ -474,12 +478,12 @@ class Estimate(NamedTuple):
     """The estimated LM usage of a build, without retries.
 
     Attributes:
-        calls: LM calls.
-        prompt_tokens: Prompt tokens.
-        completion_tokens: Completion tokens: about as many as the passages have, and for each
-            gleaning half as many more.
-        finished: Passages that need no call.
-        passages: Passages that have not been read yet.
+        calls: Number of LM calls.
+        prompt_tokens: Number of prompt tokens.
+        completion_tokens: Number of completion tokens: about as many as the passages have, and half
+            as many more for each gleaning.
+        finished: Number of passages that need no call.
+        passages: Number of passages that have not been read yet.
     """
 
     calls: int
@@ -490,7 +494,7 @@ class Estimate(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Return prompt and completion tokens."""
+        """Return the number of prompt and completion tokens."""
         return self.prompt_tokens + self.completion_tokens
 
 
@@ -505,7 +509,7 @@ def estimate_build(
 
     Args:
         index: The passages.
-        out: The folder of the graph, in which some passages may have been read.
+        out: The folder of the graph; passages that were read there need no call.
         lm: As for `build_graph`.
         extractor: As for `build_graph`.
     """
@@ -519,14 +523,14 @@ def estimate_build(
     content = sum(estimate_tokens(render_passage(1, passage)) for passage in passages)
     calls, more = math.ceil(len(passages) / extractor.per_call), extractor.gleanings
     adapter = dspy.settings.adapter or PlainAdapter()
-    first, *_, last = [
+    first, gleaning = (
         prompt_tokens(predictor.signature, adapter, estimate_tokens, predictor.demos)
-        for predictor in (extractor.extract, *extractor.predictors())
-    ]
-    # A gleaning is shown the passages, and what was found in them: about as much again.
+        for predictor in (extractor.extract, extractor.glean if more else extractor.extract)
+    )
+    # A gleaning prompt has the passages and the records found in them, which are about as long.
     return Estimate(
         calls=calls * (1 + more),
-        prompt_tokens=calls * (first + more * last) + content * (1 + 2 * more),
+        prompt_tokens=calls * (first + more * gleaning) + content * (1 + 2 * more),
         completion_tokens=content + more * content // 2,
         finished=len(index) - len(passages),
         passages=len(passages),
