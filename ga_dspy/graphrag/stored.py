@@ -1,8 +1,8 @@
 """A corpus graph in its folder.
 
-`contents-000003/` has the Arrow tables of one generation, `manifest.json` names it with the hashes
-of its files, `journal.sqlite` has the records of each passage, `summaries.sqlite` the summaries of
-communities. A killed process leaves a graph that opens, either the old or the new one.
+`contents-000003/` has the Arrow tables of one generation, and `manifest.json` names it and the
+hashes of its files. `journal.sqlite` has the extraction of each passage, and `summaries.sqlite` the
+summaries of communities. A killed process leaves a graph that opens, either the old or the new one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from ga_dspy.errors import GaDspyError, UnknownFormat
 from ga_dspy.graph import GraphUpdate
 from ga_dspy.graph.records import grouped
-from ga_dspy.graphrag.changes import Load
 from ga_dspy.graphrag.communities import Community, Summaries, find_communities
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.graphrag.extraction import digest_of
@@ -37,12 +36,12 @@ from ga_dspy.storage import MANIFEST, Generation, link, not_built, open_current
 JOURNAL: Final = "journal.sqlite"
 SUMMARIES: Final = "summaries.sqlite"
 VECTORS: Final = "vectors"
-"""The folder for data that searches derive from a graph and can recompute."""
+"""The folder of data that searches derive from a graph and can recompute."""
 _SETTINGS: Final = "settings.json"
 
 
 class FailedPassage(BaseModel):
-    """A passage that could not be read, and why; the next build retries it."""
+    """A passage that could not be read, with the error; the next build retries it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -51,32 +50,32 @@ class FailedPassage(BaseModel):
 
 
 class GraphManifest(Generation):
-    """The contents of a graph folder.
+    """The manifest of a graph folder.
 
     Attributes:
-        version: The version of ga-dspy that wrote it.
+        version: The version of ga-dspy that wrote the graph.
         index: `Index.fingerprint` of the passages.
-        extraction: `Extractor.fingerprint`: instructions, settings, LM.
-        settings: Digest of rules and labels.
-        lm: The LM that read them, by name.
-        passages: Passages of the index.
-        entities: Nodes, of the whole graph.
-        relations: Edges, of the whole graph.
-        labels: The labels that hide something.
+        extraction: `Extractor.fingerprint`: a hash of instructions, settings and LM.
+        settings: Digest of the rules and labels.
+        lm: The name of the LM that read the passages.
+        passages: Number of passages in the index.
+        entities: Number of nodes in the whole graph.
+        relations: Number of edges in the whole graph.
+        labels: The labels that restrict some part of the graph.
         left_out: Number of relations dropped by the rules, by cause.
         dropped: Number of unsupported proposals, by cause.
-        extractor: The settings of the extractor that are not the defaults; an update uses them.
-        calls: LM calls that read the passages.
-        tokens: Prompt and completion tokens of these.
-        stated: Relations that entered, before the graph merges them.
-        proposed: The same, with those that no passage supports and lines that could not be read.
+        extractor: The extractor's settings that differ from the defaults; an update uses them.
+        calls: Number of LM calls that read the passages.
+        tokens: Number of prompt and completion tokens of these calls.
+        stated: Number of relations that passages state, before merging.
+        proposed: The same with the relations that no passage supports, and unreadable lines.
         failed: Passages that could not be read.
         unread: Number of passages that no LM has been asked to read yet.
         unused_overrides: Descriptions of the overrides that did not match.
     """
 
     remedy: ClassVar[str] = (
-        "run `ga-dspy graph build --index … --out …` with this folder: what was read is kept"
+        "run `ga-dspy graph build --index … --out …` with this folder: finished passages are kept"
     )
     format: Literal[2] = 2
     version: str = version("ga-dspy")
@@ -101,18 +100,18 @@ class GraphManifest(Generation):
 
 
 class GraphOutdated(GaDspyError):
-    """The graph was built from other passages than the index has; update the graph."""
+    """The index has other passages than the graph was built from; update the graph."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What was read of a passage.
+    """The stored records of a passage.
 
     Attributes:
         passage: The id of the passage.
-        digest: The SHA-256 of the passage, as in `Index.digests`, hexadecimal.
-        step: The key of the step that read it.
-        json: The records, as JSON.
+        digest: The hexadecimal SHA-256 of the passage, as in `Index.digests`.
+        step: The journal key of the step that read the passage.
+        json: The entities and relations as JSON.
     """
 
     passage: str
@@ -127,7 +126,7 @@ class Record:
 
     @cached_property
     def update(self) -> GraphUpdate:
-        """Return the records, with an entity for every end of a relation.
+        """Return the entities and relations, with an entity for every end of a relation.
 
         Raises:
             UnknownFormat: Another version wrote them.
@@ -137,25 +136,25 @@ class Record:
         except ValidationError as error:
             raise UnknownFormat(
                 f"the records of passage {self.passage!r}: {error.errors()[0]['msg']}",
-                expected="those of a passage, as this version writes them",
+                expected="entities and relations in the format of this version",
                 remedy="build the graph again into another folder",
             ) from error
 
 
 class StoredGraph:
-    """A graph in its folder; make one with `open_graph`.
+    """A graph in its folder; `open_graph` opens one.
 
     Args:
         path: The folder.
-        manifest: What the folder says of it.
-        records: What was read of each passage, by id.
+        manifest: The manifest of the folder.
+        records: The stored records of each passage, by passage id.
         settings: The labels and rules, without records.
         whole: The tables of the graph.
         public: Loads the tables of its public part.
 
     Attributes:
         path, manifest, records, settings: As given.
-        graph: The graph; `graph.visible(access)` is the view of a caller.
+        graph: The graph; `graph.visible(access)` is what a caller may see.
     """
 
     def __init__(
@@ -172,7 +171,7 @@ class StoredGraph:
 
     @classmethod
     def open(cls, path: Path, manifest: GraphManifest) -> StoredGraph:
-        """Open the contents that a manifest names."""
+        """Open the generation that a manifest names."""
         folder = path / manifest.contents
         files = (path.stem for path in sorted(folder.glob("records*.arrow")))
         rows = chain.from_iterable(read_table(folder, f, "records").to_pylist() for f in files)
@@ -189,30 +188,29 @@ class StoredGraph:
     def of(
         cls, path: Path, manifest: GraphManifest, records: Mapping[str, Record], settings: Sources
     ) -> StoredGraph:
-        """Resolve all records; the graph is not yet in its folder."""
+        """Make the graph of all records; `save` writes it into the folder."""
         graph = CorpusGraph.of_sources(_sources(records, settings))
         public = graph.public
-        made = cls(path, manifest, records, settings, graph.tables, lambda: public.tables)
-        made._count(graph.left_out, graph.unused_overrides)
-        return made
+        stored = cls(path, manifest, records, settings, graph.tables, lambda: public.tables)
+        stored._update_manifest(graph.left_out, graph.unused_overrides)
+        return stored
 
-    def _count(self, left_out: Counter[str], unused: tuple[str, ...]) -> None:
-        """Let the manifest say what is in the graph, and what is not."""
-        graph = self.graph
-        sizes = {
-            "entities": len(graph),
-            "relations": len(graph.heads),
-            "labels": tuple(sorted(graph.labels_in_use)),
+    def _update_manifest(self, left_out: Counter[str], unused: tuple[str, ...]) -> None:
+        """Update the manifest's sizes, labels and dropped relations to the graph."""
+        fields = {
+            "entities": len(self.graph),
+            "relations": len(self.graph.heads),
+            "labels": tuple(sorted(self.graph.labels_in_use)),
             "left_out": +left_out,
             "unused_overrides": unused,
         }
-        self.manifest = self.manifest.model_copy(update=sizes)
+        self.manifest = self.manifest.model_copy(update=fields)
 
     def save(self, before: StoredGraph | None = None) -> None:
-        """Write the graph as the generation of its manifest, and make it the current one.
+        """Write the graph as the generation in its manifest, and make it the current one.
 
         Args:
-            before: The current generation; its files with the same records are linked.
+            before: The current generation; files with the same records are linked, not written.
         """
         settings = {"rules": self.settings.rules.model_dump(), "labels": self.settings.labels}
 
@@ -222,11 +220,11 @@ class StoredGraph:
                 self.graph.public.tables.save(target / "public")
             text = json.dumps(settings, default=sorted, ensure_ascii=False)
             (target / _SETTINGS).write_text(text, encoding="utf-8")
-            known = before._records_by_file if before else {}
+            current = before._records_by_file if before else {}
             for name, records in self._records_by_file.items():
-                old = self.path / (before or self).manifest.contents / f"{name}.arrow"
-                if known.get(name) == records and old.is_file():
-                    link(old, target / old.name)
+                file = self.path / (before or self).manifest.contents / f"{name}.arrow"
+                if current.get(name) == records and file.is_file():
+                    link(file, target / file.name)
                 else:
                     write_table(target, name, arrow_table("records", map(vars, records)))
 
@@ -234,15 +232,15 @@ class StoredGraph:
 
     @property
     def _records_by_file(self) -> Mapping[str, Sequence[Record]]:
-        """Return the records of each of up to 16 files, so that an update writes few of them."""
+        """Return the records of each of up to 16 files; an update rewrites only some of these."""
         return grouped((f"records-{one.digest[:1]}", one) for one in self.records.values())
 
     @cached_property
     def communities(self) -> tuple[Community, ...]:
         """Return the communities of `graph.public`, coarsest level first.
 
-        They are found at the first call, and then stored. Summaries of communities that are no
-        more are deleted with that.
+        They are found on first access and then stored; cached summaries of other communities are
+        deleted.
         """
         folder = self.path / self.manifest.contents
         if (folder / "communities.arrow").is_file():
@@ -252,7 +250,7 @@ class StoredGraph:
                 for row in rows
             )
         found = find_communities(self.graph)
-        # Not if the folder is gone: then another process has changed the graph.
+        # The folder may be gone, if another process has changed the graph.
         with suppress(OSError), TemporaryDirectory(dir=folder) as part:
             rows = (community._asdict() for community in found)
             write_table(Path(part), "communities", arrow_table("communities", rows))
@@ -264,18 +262,18 @@ class StoredGraph:
         """Verify the hashes of all files.
 
         Raises:
-            DamagedFile: A file differs.
+            DamagedFile: A file was changed.
         """
         self.manifest.check(self.path, hashes=True)
 
     def changed(
         self, records: Mapping[str, Record], settings: Sources, touched: Set[str]
     ) -> StoredGraph | None:
-        """Change the graph to other records; None if it must be resolved again as a whole.
+        """Return the graph after a change; None if all records must be resolved again.
 
-        That is the case if the rules differ in more than weights, if a record states several
-        passages or none, and if the first label hides something or the last one no more does. The
-        mentions go over to the changed graph.
+        They must if the rules differ in more than weights, if a record has evidence in several
+        passages or none, or if the graph becomes or ceases to be restricted by labels. The changed
+        graph takes over the mentions of this one.
 
         Args:
             records: The records of all passages.
@@ -285,31 +283,31 @@ class StoredGraph:
         load = partial(_sources, records, settings)
         was, now = _sources(self.records, self.settings, touched), load(touched)
         weights = {"relation_weights": settings.rules.relation_weights}
-        has_mentions = all(len(one.tables.mentions) or not len(one) for one in self._views)
-        is_other = settings.rules != self.settings.rules.model_copy(update=weights)
-        if is_other or not has_mentions or not is_local(now):
+        views = (self.graph, self.graph.public)
+        has_mentions = all(len(view.tables.mentions) or not len(view) for view in views)
+        has_same_rules = settings.rules == self.settings.rules.model_copy(update=weights)
+        if not (has_same_rules and has_mentions and is_local(now)):
             return None
-        loads: tuple[Load, ...] = (load, lambda ids: load(ids).seen_with(NO_LABELS))
-        needed = {id: now.withheld.get(id, NO_LABELS) for id in touched}
-        labels = needed, dict.fromkeys(touched, NO_LABELS)
-        several = zip(self._views, loads, labels, strict=False)
-        changes = [graph.changed(of, touched, each) for graph, of, each in several]
-        (whole, change, _), (public, *_) = changes[0], changes[-1]
+
+        def load_public(ids: Set[str] | None) -> Sources:
+            return load(ids).seen_with(NO_LABELS)
+
+        labels = {id: now.withheld.get(id, NO_LABELS) for id in touched}
+        no_labels = dict.fromkeys(touched, NO_LABELS)
+        whole, change, mentions = self.graph.changed(load, touched, labels)
+        public, public_mentions = whole, mentions
+        if self.graph.labels_in_use:
+            public, _, public_mentions = self.graph.public.changed(load_public, touched, no_labels)
         if bool(whole.labels) != bool(self.graph.labels_in_use):
             return None
         left_out = Counter(self.manifest.left_out)
         left_out.subtract(admit(was)[1])
         left_out.update(admit(now)[1])
         left_out.update(change.left_out)
-        made = StoredGraph(self.path, self.manifest, records, settings, whole, lambda: public)
-        for graph, (*_, mentions) in zip(made._views, changes, strict=True):
-            graph.mentions = mentions
-        made._count(left_out, change.unused)
-        return made
-
-    @property
-    def _views(self) -> list[CorpusGraph]:
-        return [self.graph, *([self.graph.public] if self.graph.labels_in_use else [])]
+        graph = StoredGraph(self.path, self.manifest, records, settings, whole, lambda: public)
+        graph.graph.mentions, graph.graph.public.mentions = mentions, public_mentions
+        graph._update_manifest(left_out, change.unused)
+        return graph
 
 
 def _sources(
@@ -320,16 +318,16 @@ def _sources(
 
 
 def digest_of_settings(settings: Sources) -> str:
-    """Return the digest of rules and labels; equal sets have one."""
+    """Return a digest of the rules and labels that does not depend on the order of sets."""
     return digest_of([settings.rules.model_dump(), settings.labels], default=sorted)
 
 
 def open_graph(path: Path | str, index: Index | None = None) -> StoredGraph:
-    """Open a stored graph. The sizes of all files are checked; `verify` checks hashes.
+    """Open a stored graph; the sizes of all its files are checked, but not their hashes.
 
     Args:
         path: The folder.
-        index: The index to use it with, to check that it has the same passages.
+        index: The index to use the graph with; it must have the same passages.
 
     Raises:
         InputError: The folder has no finished graph.
@@ -345,7 +343,7 @@ def open_graph(path: Path | str, index: Index | None = None) -> StoredGraph:
             raise GraphOutdated(
                 f"the graph in {folder} was built from other passages than the index has",
                 expected="a graph of the same passages",
-                remedy="run `ga-dspy graph update`, which reads only what is new",
+                remedy="run `ga-dspy graph update`, which reads only new and changed passages",
             )
         return manifest
 
@@ -365,9 +363,9 @@ def read_manifest(folder: Path) -> GraphManifest:
 
 
 def manifest_to_change(folder: Path) -> GraphManifest | None:
-    """Read the manifest of a graph; None if there is none, or one of an earlier format.
+    """Read the manifest of a graph; None if there is none, or if it has an earlier format.
 
-    A build replaces a graph of an earlier format, from the same journal.
+    A build replaces a graph of an earlier format, using its journal.
 
     Raises:
         UnknownFormat: It was written by a later version, or is not a manifest.
