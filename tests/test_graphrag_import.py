@@ -478,11 +478,11 @@ def test_bad_rows_can_be_skipped_and_are_listed(
     ("rows", "options", "message"),
     [
         ([], {}, "no rows in rows"),
-        ([5], {}, "row 1: 5 is no mapping and no triple"),
+        ([5], {}, "row 1: 5 is neither a mapping nor a triple"),
         ("subject,relation,object\na,b,c\n", {}, "line 2: no head, no tail"),
         (ROWS, {"columns": {"subject": "head"}}, "columns for subject"),
         ([{"head": "a", "relation": "b", "tail": t, "id": 1} for t in "xy"], {}, "another text"),
-        (Path("facts.docx"), {}, "no facts.docx"),
+        (Path("facts.docx"), {}, "facts.docx is not a file"),
         ([Path("a/facts.csv"), Path("b/facts.csv")], {}, "several files under one name"),
     ],
 )

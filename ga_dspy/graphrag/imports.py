@@ -1,7 +1,7 @@
-"""Import a graph: rows of facts, RDF or GraphML become passages whose facts are known.
+"""Import a graph: rows of facts, RDF or GraphML become passages with known facts.
 
-Whoever imports a row vouches for it: nothing is grounded, and the text of a row need not state it.
-The metadata of its passage tell so: `imported` is the name of the file.
+Imported facts are not grounded: the text of a row need not state them. The metadata field
+`imported` marks such passages; its value is the name of the file.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
@@ -33,7 +34,7 @@ from ga_dspy.retrieval.redact import Redact, Redactor, load_redactor
 from ga_dspy.storage import MANIFEST
 from ga_dspy.text import Mention, mentions
 
-# --- A row
+# --- The fields of a row
 
 _BETWEEN: Final = re.compile(r"\s*[;|]\s*")
 _WIKIDATA: Final = re.compile(r"https?://www\.wikidata\.org/(?:entity|wiki)/(?=Q\d)")
@@ -52,7 +53,7 @@ def _items(value: Any) -> Any:
 def _ids(value: Any) -> Any:
     ids = [_WIKIDATA.sub("wikidata:", str(id)) for id in _items(value)]
     for id in ids:
-        id_line(id)  # raises ValueError if it has no namespace
+        id_line(id)  # raises ValueError if the id has no namespace
     return ids
 
 
@@ -61,15 +62,16 @@ Ids = Annotated[tuple[str, ...], BeforeValidator(_ids)]
 
 
 class Fact(Value):
-    """A row: a relation between two entities, or, if `is_entity`, its head alone.
+    """A row: a relation between two entities, or an entity alone if `is_entity`.
 
     Attributes:
         head_id: Ids such as "wikidata:Q42" or IRIs.
-        time: When it holds, in words: "since 1958".
-        text: A text that states it; by default the row itself as a sentence.
+        time: When the relation holds, in words: "since 1958".
+        text: A text that states the fact; by default the row as a sentence.
         title: The title of the text.
-        source: Where it comes from; by default the file.
+        source: The source of the fact; by default the name of the file.
         id: The id of the passage within its file; by default a hash of its text and metadata.
+        is_entity: Whether the row describes only its head.
         metadata: The other columns.
     """
 
@@ -97,38 +99,42 @@ class Fact(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _is_whole(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        needed = ("head",) if given.get("is_entity") else ("head", "relation", "tail")
-        missing = [f"no {name}" for name in needed if given.get(name) in (None, "")]
+    def _check_required(cls, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        required = ("head",) if row.get("is_entity") else ("head", "relation", "tail")
+        missing = [f"no {name}" for name in required if row.get(name) in (None, "")]
         if missing:
             raise ValueError(", ".join(missing))
-        return given
+        return row
 
     @property
     def ends(self) -> tuple[_End, ...]:
         """Return the entities of the row."""
-        parts = ("", "_type", "_id", "_aliases", "_attributes")
-        sides = ("head",) if self.is_entity else ("head", "tail")
-        return tuple(_End(*(getattr(self, f"{side}{part}") for part in parts)) for side in sides)
+        head = (self.head, self.head_type, self.head_id, self.head_aliases, self.head_attributes)
+        if self.is_entity:
+            return (_End(*head),)
+        tail = (self.tail, self.tail_type, self.tail_id, self.tail_aliases, self.tail_attributes)
+        return _End(*head), _End(*tail)
 
     def passage(self, name: str) -> Passage:
-        """Return the passage of the row in a file of this name."""
+        """Return the row as a passage, given the name of the file."""
         text, title = self.text, self.title
         if not text:
             title = title or self.head
-            text = self._in_a_sentence()
-            text = text if text.endswith((".", "!", "?")) else f"{text}."
-        named = {"imported": name, "source": self.source or name}
-        metadata = Metadata({**named, **self.metadata, **named})
+            text = self._as_sentence()
+            if not text.endswith((".", "!", "?")):
+                text += "."
+        # Other columns cannot replace these two, which come first.
+        origin = {"imported": name, "source": self.source or name}
+        metadata = Metadata({**origin, **self.metadata, **origin})
         key = self.id or content_hash(title, f"{text}\n{json.dumps(metadata, sort_keys=True)}")
         return Passage(id=f"{name}#{key}", title=title, text=text, metadata=metadata)
 
-    def _in_a_sentence(self) -> str:
+    def _as_sentence(self) -> str:
         if not self.is_entity:
-            stated = self.model_dump(include={"head", "relation", "tail", "time"})
-            return fact_text(Relation(**stated))
-        about = filter(None, (self.head_type, *self.head_attributes, *self.head_aliases))
-        return ": ".join(filter(None, (self.head, "; ".join(about))))
+            fields = self.model_dump(include={"head", "relation", "tail", "time"})
+            return fact_text(Relation(**fields))
+        description = filter(None, (self.head_type, *self.head_attributes, *self.head_aliases))
+        return ": ".join(filter(None, (self.head, "; ".join(description))))
 
 
 class _End(NamedTuple):
@@ -142,11 +148,11 @@ class _End(NamedTuple):
 _FIELDS: Final = (*(name for name in Fact.model_fields if name != "metadata"), "evidence")
 
 Record: TypeAlias = tuple[str, Mapping[str, Any] | str]
-"""A place in a file and the row there, or what is wrong with it."""
+"""A place in a file, and the row there or the error in it."""
 
 
 def _in_words(relation: Any) -> Any:
-    """Return an identifier as words.
+    """Split an identifier into words; other text is unchanged.
 
     >>> _in_words("BORN_IN"), _in_words("birthPlace"), _in_words("CEO of")
     ('born in', 'birth place', 'CEO of')
@@ -156,26 +162,30 @@ def _in_words(relation: Any) -> Any:
 
 
 def _by_field(row: Mapping[str, Any] | str, columns: Mapping[str, str]) -> Mapping[str, Any] | str:
-    """Return a row by field; columns that are no field are metadata."""
+    """Map the columns of a row to the fields of `Fact`; other columns become metadata."""
     if isinstance(row, str):
         return row
     field_of = {column: field for field, column in columns.items()}
-    given, others = dict[str, Any](), dict[str, Any]()
+    fields, metadata = dict[str, Any](), dict[str, Any]()
     for column, value in row.items():
-        plain = str(column).strip()
-        own = plain.lower() if plain.lower() in _FIELDS and plain not in columns else ""
-        field = field_of.get(plain, own)
+        name = str(column).strip()
         value = value.strip() if isinstance(value, str) else value
-        if value not in (None, "", [], ()) and value == value:  # not NaN, as pandas has it
-            (given if field else others)[field or plain] = value
-    if "text" not in given:
-        given["text"] = given.pop("evidence", "")
-    if "relation" in given:
-        given["relation"] = _in_words(given["relation"])
-    return {**given, "metadata": others}
+        if value in (None, "", [], ()) or value != value:  # NaN in pandas is a missing value
+            continue
+        if name in field_of:
+            fields[field_of[name]] = value
+        elif name.lower() in _FIELDS and name not in columns:
+            fields[name.lower()] = value
+        else:
+            metadata[name] = value
+    if "text" not in fields:
+        fields["text"] = fields.pop("evidence", "")
+    if "relation" in fields:
+        fields["relation"] = _in_words(fields["relation"])
+    return {**fields, "metadata": metadata}
 
 
-# --- Tables and lines
+# --- Read CSV, TSV and JSON lines
 
 
 def _table(path: Path, name: str) -> Iterator[Record]:
@@ -188,55 +198,55 @@ def _table(path: Path, name: str) -> Iterator[Record]:
 
 def _json_lines(path: Path, name: str) -> Iterator[Record]:
     for place, row in json_lines(decode(path.read_bytes())[0]):
-        yield place, row if isinstance(row, dict) else "no JSON object"
+        yield place, row if isinstance(row, dict) else "not a JSON object"
 
 
-# --- GraphML
+# --- Read GraphML
 
 
 def _graphml(path: Path, name: str) -> Iterator[Record]:
-    """Yield the edges, once for each of their quotes, and the isolated nodes."""
+    """Yield the edges, once per quote, and the isolated nodes."""
     import networkx as nx
 
     network = nx.read_graphml(path)
 
     def end(side: str, node: Any) -> dict[str, Any]:
-        about = network.nodes[node]
-        labels = str(about.get("labels", "")).strip(":").split(":")  # as Neo4j writes them
-        ids = [*_items(about.get("ids", "")), _local_id(name, node)]
-        lists = {f"{side}_{key}": about[key] for key in ("aliases", "attributes") if key in about}
-        named = about.get("name") or about.get("label") or str(node)
-        kind = about.get("type") or labels[0]
-        return {side: named, f"{side}_type": kind, f"{side}_id": ids, **lists}
+        fields = network.nodes[node]
+        labels = str(fields.get("labels", "")).strip(":").split(":")  # as Neo4j writes them
+        ids = [*_items(fields.get("ids", "")), _local_id(name, node)]
+        lists = {f"{side}_{key}": fields[key] for key in ("aliases", "attributes") if key in fields}
+        shown = fields.get("name") or fields.get("label") or str(node)
+        kind = fields.get("type") or labels[0]
+        return {side: shown, f"{side}_type": kind, f"{side}_id": ids, **lists}
 
-    for number, (head, tail, about) in enumerate(network.edges(data=True), 1):
-        relation = about.get("relation") or about.get("label") or about.get("type")
-        stated = {key: about[key] for key in ("time", "confidence") if key in about}
-        stated["metadata"] = {key: about[key] for key in about.keys() - _EDGE}
-        row = {**end("head", head), "relation": relation, **end("tail", tail), **stated}
-        evidence = str(about.get("evidence", ""))
+    for number, (head, tail, fields) in enumerate(network.edges(data=True), 1):
+        relation = fields.get("relation") or fields.get("label") or fields.get("type")
+        row = {**end("head", head), "relation": relation, **end("tail", tail)}
+        row |= {key: fields[key] for key in ("time", "confidence") if key in fields}
+        row["metadata"] = {key: fields[key] for key in fields.keys() - _EDGE_FIELDS}
+        evidence = str(fields.get("evidence", ""))
         for quoted in _items(evidence) if evidence.startswith("[") else [evidence]:
-            shown = quoted if isinstance(quoted, dict) else {"text": quoted}
-            yield f"edge {number}", {**row, **{k: shown.get(k, "") for k in _QUOTED}}
+            source = quoted if isinstance(quoted, dict) else {"text": quoted}
+            yield f"edge {number}", {**row, **{k: source.get(k, "") for k in _QUOTE_FIELDS}}
     for node in nx.isolates(network):
         yield f"node {node}", {**end("head", node), "is_entity": True}
 
 
-_EDGE: Final = frozenset("relation label type time confidence evidence passages id".split())
-_QUOTED: Final = ("title", "source", "text")
+_EDGE_FIELDS: Final = frozenset("relation label type time confidence evidence passages id".split())
+_QUOTE_FIELDS: Final = ("title", "source", "text")
 
 
 def _local_id(name: str, node: object) -> str:
     return f"{LOCAL}{quote(name, safe='')}:{quote(str(node), safe='')}"
 
 
-# --- RDF
+# --- Read RDF
 
 
 def _rdf(path: Path, name: str) -> Iterator[Record]:
-    """Yield the triples between resources, or with a value, and what describes the others.
+    """Yield the triples, then the resources that have a description or are in no triple.
 
-    Labels name the resources, classes are types, and IRIs are ids, also those of `owl:sameAs`.
+    Labels become names, classes become types, and IRIs become ids, also those of `owl:sameAs`.
     """
     rdflib = require("rdflib", "rdf")
     graph = rdflib.Graph().parse(path, format=rdflib.util.guess_format(path.name))
@@ -248,22 +258,25 @@ def _rdf(path: Path, name: str) -> Iterator[Record]:
     same = (owl.sameAs, skos.exactMatch)
     schema = tuple(map(str, (rdf, rdfs, owl, skos)))
 
-    def literals(node: Any, properties: Iterable[Any]) -> list[str]:
-        """Return the values in English or without a language, else all."""
-        found = sorted(o for p in properties for o in graph.objects(node, p) if not _is_node(o))
-        ours = [text for text in found if (text.language or "en").startswith("en")]
-        return list(dict.fromkeys(map(str, ours or found)))
+    def is_literal(node: Any) -> bool:
+        return isinstance(node, rdflib.Literal)
 
-    def _is_node(node: Any) -> bool:
-        return not isinstance(node, rdflib.Literal)
+    def literals(node: Any, properties: Iterable[Any]) -> list[str]:
+        """Return the values in English or without a language; if there are none, all values."""
+        values = sorted(o for p in properties for o in graph.objects(node, p) if is_literal(o))
+        english = [text for text in values if (text.language or "en").startswith("en")]
+        return list(dict.fromkeys(map(str, english or values)))
 
     def name_of(node: Any) -> str:
-        named = literals(node, labels) if _is_node(node) else [str(node)]
+        if is_literal(node):
+            return str(node)
+        if names := literals(node, labels):
+            return names[0]
         local = unquote(re.split(r"[/#]", str(node).rstrip("/#"))[-1])
-        return named[0] if named else local.replace("_", " ")
+        return local.replace("_", " ")
 
     def end(side: str, node: Any) -> dict[str, Any]:
-        if not _is_node(node):
+        if is_literal(node):
             return {side: str(node)}
         kinds = sorted(graph.objects(node, rdf.type))
         types = [_in_words(name_of(kind)) for kind in kinds if not str(kind).startswith(schema)]
@@ -286,8 +299,9 @@ def _rdf(path: Path, name: str) -> Iterator[Record]:
         stated = literals(node, texts)
         if stated or node not in related | classes:
             for text in stated or [""]:
-                about = {"text": text, "title": name_of(node) if text else "", "is_entity": True}
-                yield f"resource {node}", {**end("head", node), **about}
+                title = name_of(node) if text else ""
+                row = {**end("head", node), "text": text, "title": title, "is_entity": True}
+                yield f"resource {node}", row
 
 
 _RDF_FILES: Final = (".nt", ".ttl", ".n3", ".rdf", ".owl", ".jsonld")
@@ -301,90 +315,91 @@ _READERS: Final[Mapping[str, Callable[[Path, str], Iterator[Record]]]] = {
 # --- From rows to passages with records
 
 
-_KEPT: Final = ("id", "head_id", "tail_id", "source", "confidence")
+_NOT_REDACTED: Final = ("id", "head_id", "tail_id", "source", "confidence")
 
 
-def _redacted(row: Mapping[str, Any], redactor: Redactor) -> Mapping[str, Any]:
-    """Return a row as the index requires it; ids and sources stay."""
-    texts = {n: v if n in _KEPT else redactor.value(v) for n, v in row.items()}
+def _redact(row: Mapping[str, Any], redactor: Redactor) -> Mapping[str, Any]:
+    """Redact the texts and metadata of a row."""
+    texts = {n: v if n in _NOT_REDACTED else redactor.value(v) for n, v in row.items()}
     return {**texts, "metadata": redactor.metadata(row.get("metadata", {}))}
 
 
 def _read(
     name: str, records: Iterable[Record], bad: list[str], redactor: Redactor | None
 ) -> dict[Passage, GraphUpdate]:
-    """Return the passages of a file and what they state; list its bad rows."""
+    """Return the passages of a file with their records; append its bad rows to `bad`."""
     passages, facts = dict[str, Passage](), dict[str, list[Fact]]()
     for place, row in records:
         try:
             if isinstance(row, str):
                 raise ValueError(redactor(row) if redactor else row)
-            fact = Fact.model_validate(_redacted(row, redactor) if redactor else row)
+            fact = Fact.model_validate(_redact(row, redactor) if redactor else row)
             passage = fact.passage(name)
             passage = redactor.passage(passage) if redactor else passage
             if passages.setdefault(passage.id, passage) != passage:
                 raise ValueError(f"id {fact.id!r} has another text or other metadata above")
         except ValidationError as error:
-            faults = (_fault(each) for each in error.errors())
-            bad.append(f"{name}, {place}: {'; '.join(faults)}")
+            bad.append(f"{name}, {place}: {'; '.join(map(_message, error.errors()))}")
         except ValueError as error:
             bad.append(f"{name}, {place}: {error}")
         else:
             facts.setdefault(passage.id, []).append(fact)
-    return {passage: _update(passage, facts[id]) for id, passage in passages.items()}
+    return {passage: _records(passage, facts[id]) for id, passage in passages.items()}
 
 
-def _fault(error: Any) -> str:
-    """Return a fault that Pydantic found in one line."""
+def _message(error: Any) -> str:
+    """Return one line for a validation error of Pydantic."""
     text = error["msg"].removeprefix("Value error, ")
     where = ".".join(map(str, error["loc"]))
     return f"{where} {error['input']!r:.40}: {text}" if where else text
 
 
 _SHORT: Final = 3
-"""Names of so few letters mean something else in lower case: US."""
+"""Names of up to this many letters are not searched for in lower case: US is not "us"."""
 
 
-def _update(passage: Passage, facts: Sequence[Fact]) -> GraphUpdate:
-    """Return the records of a passage; two ends of one name and different ids get two names."""
-    content, ends = passage.content, dict[str, list[_End]]()
+def _records(passage: Passage, facts: Sequence[Fact]) -> GraphUpdate:
+    """Return the records of a passage; ends with the same name but other ids get another name."""
+    content, ends_of = passage.content, dict[str, list[_End]]()
     whole = Evidence(passage=passage.id, start=len(content) - len(passage.text), end=len(content))
 
     def add(end: _End) -> str:
-        known = {id for other in ends.get(end.name, ()) for id in other.ids}
-        is_other = known and end.ids and known.isdisjoint(end.ids)
-        name = f"{end.name} ({end.ids[0]})" if is_other else end.name
-        ends.setdefault(name, []).append(end)
+        known = {id for other in ends_of.get(end.name, ()) for id in other.ids}
+        is_namesake = known and end.ids and known.isdisjoint(end.ids)
+        name = f"{end.name} ({end.ids[0]})" if is_namesake else end.name
+        ends_of.setdefault(name, []).append(end)
         return name
 
-    def places(several: Iterable[_End]) -> tuple[Mention, ...]:
-        names = [name for end in several for name in (end.name, *end.aliases)]
-        names += [end.name.lower() for end in several if len(end.name) > _SHORT]  # Metformin
+    def places(ends: Iterable[_End]) -> tuple[Mention, ...]:
+        names = [name for end in ends for name in (end.name, *end.aliases)]
+        names += [end.name.lower() for end in ends if len(end.name) > _SHORT]  # Metformin
         return next(filter(None, (mentions(name, content) for name in names)), ())
 
     relations = list[Relation]()
     for fact in facts:
         names = [add(end) for end in fact.ends]
         if not fact.is_entity:
-            at = [places([end]) for end in fact.ends]
-            evidence = quote_ends(passage, *at) if all(at) else (whole,)
-            stated = fact.model_dump(include={"relation", "time", "confidence"})
-            relations.append(Relation(head=names[0], tail=names[1], evidence=evidence, **stated))
+            spans = [places([end]) for end in fact.ends]
+            evidence = quote_ends(passage, *spans) if all(spans) else (whole,)
+            fields = fact.model_dump(include={"relation", "time", "confidence"})
+            relations.append(Relation(head=names[0], tail=names[1], evidence=evidence, **fields))
     entities = list[Entity]()
-    for name, several in ends.items():
-        types = [end.type for end in several if end.type]
-        first = (
-            Evidence(passage=passage.id, start=span.start, end=span.end)
-            for span in places(several)[:1]
-        )
+    for name, ends in ends_of.items():
+        types = [end.type for end in ends if end.type]
+        attributes = chain.from_iterable(end.attributes for end in ends)
+        aliases = chain.from_iterable(end.aliases for end in ends)
+        ids = {id_line(id) for end in ends for id in end.ids}
+        span = whole
+        if found := places(ends):
+            span = Evidence(passage=passage.id, start=found[0].start, end=found[0].end)
         entities.append(
             Entity(
                 name=name,
                 type="".join(types[:1]),
-                attributes=(*types[1:], *(a for end in several for a in end.attributes)),
-                aliases=tuple(alias for end in several for alias in end.aliases),
-                about=tuple(sorted({id_line(id) for end in several for id in end.ids})),
-                evidence=tuple(first) or (whole,),
+                attributes=(*types[1:], *attributes),
+                aliases=tuple(aliases),
+                about=tuple(sorted(ids)),
+                evidence=(span,),
             )
         )
     return GraphUpdate(entities=tuple(entities), relations=tuple(dict.fromkeys(relations)))
@@ -394,12 +409,12 @@ def _update(passage: Passage, facts: Sequence[Fact]) -> GraphUpdate:
 
 
 class Imported(NamedTuple):
-    """What an import made.
+    """The result of an import.
 
     Attributes:
         graph: The stored graph; `manifest.unread` counts passages that an LM has yet to read.
-        changes: The passages that were added, changed, removed, and left as they were.
-        skipped: The bad rows, with their places.
+        changes: The passages that were added, changed, removed or left unchanged.
+        skipped: Descriptions of the bad rows, with their places.
     """
 
     graph: StoredGraph
@@ -419,22 +434,23 @@ def import_graph(
     redact: str | Redact | None = None,
     progress: Progress | None = None,
 ) -> Imported:
-    """Import facts into an index and its graph, beside what an LM reads; no LM is called.
+    """Import facts into an index and its graph, next to extracted ones; no LM is called.
 
-    Each row becomes a passage of the index: its text, or the row as a sentence. Rows of one text
-    and the same metadata share it. To import a file of the same name again replaces its rows.
+    Each row becomes a passage of the index, with the row's text or the row as a sentence. Rows with
+    the same text and metadata share a passage. Importing a file with the same name again replaces
+    its rows.
 
     Args:
         rows: Files (CSV, TSV, JSON lines, GraphML, or RDF with the extra `rdf`), or rows: mappings
             with the fields of `Fact`, or triples of head, relation and tail.
-        index: The index, or its folder, which is built if there is none.
+        index: The index, or its folder; the index is built if there is none.
         out: The folder of the graph; created if missing.
         columns: The names of columns by field: `{"head": "subject"}`.
-        name: The name under which the rows are stored; by default that of the file, or "rows".
+        name: The name under which the rows are stored; by default the file name, or "rows".
         labels: As for `update_graph`; the ids of imported passages begin with the name and "#".
-        skip_bad_rows: Leave out bad rows; by default nothing is imported if there is one.
+        skip_bad_rows: Skip bad rows; by default nothing is imported if there is one.
         redact: As for `Index.open`, or for `Index.build` if there is no index yet. Rows are
-            redacted as the index is; their ids and sources stay.
+            redacted like the index, except for their ids and sources.
         progress: As for `build_graph`.
 
     Raises:
@@ -481,45 +497,45 @@ def import_graph(
     return Imported(stored, changes, tuple(bad))
 
 
-def _row(given: Any) -> Mapping[str, Any] | str:
-    match given:
+def _as_mapping(row: Any) -> Mapping[str, Any] | str:
+    match row:
         case Mapping():
-            return given
+            return row
         case (head, relation, tail):
             return {"head": head, "relation": relation, "tail": tail}
-    return f"{given!r:.40} is no mapping and no triple"
+    return f"{row!r:.40} is neither a mapping nor a triple"
 
 
 def _sources(
     rows: Path | str | Iterable[Any], name: str | None, columns: Mapping[str, str]
 ) -> Iterator[tuple[str, Iterable[Record]]]:
-    """Yield the rows of each file, or those given, with the name of their source."""
-    several: list[Any] = [rows] if isinstance(rows, Path | str) else list(rows)
-    if not several or not all(isinstance(each, Path | str) for each in several):
-        rows = (_by_field(_row(row), columns) for row in several)
+    """Yield the name and the rows of each file, or of the rows that were passed."""
+    items: list[Any] = [rows] if isinstance(rows, Path | str) else list(rows)
+    if not items or not all(isinstance(item, Path | str) for item in items):
+        rows = (_by_field(_as_mapping(row), columns) for row in items)
         yield name or "rows", [(f"row {number}", row) for number, row in enumerate(rows, 1)]
         return
-    paths = list(map(Path, several))
+    paths = list(map(Path, items))
     if len({name or path.name for path in paths}) < len(paths):
         raise InputError(
             "several files under one name",
-            expected="a name for each, under which its rows are replaced",
-            remedy="import them one by one, with another name (--name)",
+            expected="a different name for each file, since importing a name replaces its rows",
+            remedy="import them one by one, each under another name (--name)",
         )
     for path in paths:
         reader = _READERS.get(path.suffix.lower())
         if reader is None or not path.is_file():
             raise InputError(
-                f"{path} is a {path.suffix or 'nameless'} file" if path.is_file() else f"no {path}",
+                f"{path} is {'of another format' if path.is_file() else 'not a file'}",
                 expected=f"a file that ends in {', '.join(_READERS)}",
                 remedy="check the path, or convert the file",
             )
-        own = name or path.name
+        source = name or path.name
         try:
-            records = list(reader(path, own))
+            records = list(reader(path, source))
         except MissingExtra:
             raise
-        except Exception as error:  # parsers raise anything for a damaged file; the file is named
+        except Exception as error:  # parsers raise any exception for a damaged file
             raise InputError(
                 f"{path} does not read as {path.suffix[1:]} ({getattr(error, 'found', error)})",
                 expected="a complete file",
@@ -527,4 +543,4 @@ def _sources(
             ) from error
         if reader in (_table, _json_lines):
             records = [(place, _by_field(row, columns)) for place, row in records]
-        yield own, records
+        yield source, records
