@@ -107,6 +107,15 @@ def test_rows_of_one_text_share_a_passage_unless_their_metadata_differ(tmp_path:
     ]  # fmt: skip
 
 
+def test_a_mapped_column_is_not_replaced_by_one_with_the_name_of_the_field_in_capitals(
+    tmp_path: Path,
+) -> None:
+    row = {"subject": "Oslo", "Head": "Ada Lund", "relation": "lies in", "tail": "Norway"}
+    made = bring(tmp_path, [row], columns={"head": "subject"})
+    assert triples(made.graph.graph) == {("Oslo", "lies in", "Norway", None, None)}
+    assert [p.metadata["Head"] for p in Index.open(tmp_path / "index")] == ["Ada Lund"]
+
+
 LINES: list[dict[str, Any]] = [
     {"subject": "Ada Lund", "relation": "born in", "object": "Oslo", "year": 1950, "time": 1950},
     {"subject": "Ada Lund", "relation": "wrote", "object": "Fjord", "evidence": "Fjord, a novel."},

@@ -174,7 +174,7 @@ def _by_field(row: Mapping[str, Any] | str, columns: Mapping[str, str]) -> Mappi
             continue
         if name in field_of:
             fields[field_of[name]] = value
-        elif name.lower() in _FIELDS and name not in columns:
+        elif name.lower() in _FIELDS and name.lower() not in columns:
             fields[name.lower()] = value
         else:
             metadata[name] = value
