@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import chain, combinations, islice, pairwise, product
+from itertools import chain, combinations, islice, product
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from ga_dspy.errors import InputError
 from ga_dspy.graph.records import grouped
@@ -43,15 +45,15 @@ from ga_dspy.retrieval.where import comparisons
 
 @dataclass(frozen=True)
 class Found:
-    """The search result of one question; node and edge numbers are those of `view.graph`.
+    """The search result for a question; node and edge numbers are those of `view.graph`.
 
     Attributes:
-        linked: The entities that the question is about, most certain first.
-        nodes: The linked entities and their neighbourhood, in this order.
-        edges: The relations among them.
-        paths: Paths between linked entities, cheapest first or as the reranker orders them.
+        linked: The links from the question to entities, most certain first.
+        nodes: The linked entities, then their neighbourhood.
+        edges: The relations among these nodes.
+        paths: Paths between linked entities, in the reranker's order or cheapest first.
         facts: The relations that fit the question best, best first.
-        passages: The passages to read, best first; only those that the caller may read.
+        passages: The passages to read, best first; the caller may read all of them.
         seconds: Time spent on "linking", "expansion", "ranking" and "passages".
         view: The caller's view of the graph.
     """
@@ -67,20 +69,20 @@ class Found:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Return the names in the question that the graph has."""
+        """Return the names in the question that the graph knows."""
         return named_in(self.linked)
 
     @property
     def gap(self) -> bool:
-        """Return whether the graph has none of the names in the question."""
+        """Return whether the graph knows none of the names in the question."""
         return not self.named
 
 
 DEPTH: Final = 50
-"""How many passages the index and PageRank each contribute."""
+"""The number of passages that the index and PageRank each contribute."""
 
 FIRST, START = 10, 0.5
-"""PageRank also starts from the index's first hits: how many, and their total share."""
+"""The number of the index's first hits from which PageRank starts, and their total weight."""
 
 _QUESTION_NEAREST, _QUESTION_LEAST = 5, 0.25
 _PAIRS, _CANDIDATES = 8, 2
@@ -88,7 +90,7 @@ _STAGES: Final = ("linking", "expansion", "ranking", "passages")
 
 
 class GraphIndex(PassageRetriever):
-    """An index and the graph of the same passages; a `Retriever` that enforces labels.
+    """An index and the graph of its passages: a `Retriever` that enforces access labels.
 
     It is thread-safe, and copies of a program share it. Data derived from a graph (words, edges
     by node, vectors) is computed at the first question, separately for each caller's graph;
@@ -98,19 +100,19 @@ class GraphIndex(PassageRetriever):
         index: The passages.
         graph: Their graph.
         topics: Summarised communities of the graph's public part (`topics_of`).
-        folder: The cache folder of entity vectors; in memory only if None.
-        path_reranker: Orders facts and paths by their wording, best first: a function of a
-            question and texts, or the name of a cross-encoder. By default facts are ordered by
-            features and the cosine to the question, paths by cost.
+        folder: The cache folder of entity vectors; if None, they are cached only in memory.
+        path_reranker: Orders facts and paths by their text, best first: a function of a question
+            and texts, or the name of a cross-encoder. By default facts are ordered by features and
+            their cosine to the question, and paths by cost.
 
     Attributes:
         index: The passages; searching the index directly ignores labels.
-        graph: The whole graph, whoever asks.
+        graph: The whole graph, regardless of the caller.
         topics: As given.
         access: The access scope: public, unless set by `for_caller`.
 
     Raises:
-        InputError: The index is a view (`Index.only`), but the graph covers all its passages.
+        InputError: The index is a view (`Index.only`), but the graph covers all passages.
     """
 
     def __init__(
@@ -125,8 +127,8 @@ class GraphIndex(PassageRetriever):
         if index.scope:
             raise InputError(
                 "a graph over a view of an index",
-                expected="the index whose passages the graph states",
-                remedy="build a graph of these passages alone, or label them",
+                expected="the index from which the graph was built",
+                remedy="pass that index, then call only(…) on the GraphIndex",
             )
         self.index, self.graph, self.access = index, graph, Access()
         self.topics, self.path_reranker = tuple(topics), path_reranker
@@ -154,34 +156,34 @@ class GraphIndex(PassageRetriever):
             encoder: As for `Index.open`.
             summaries: Summarise the communities that have no summary yet; the modes "global" and
                 "hybrid" need summaries.
-            lm: Writes summaries; by default the configured one.
+            lm: The LM that writes summaries; by default the configured one.
             path_reranker: As for `GraphIndex`.
 
         Raises:
-            InputError: A summary must be made and there is no LM.
+            InputError: A summary must be written, and no LM is configured.
             GaDspyError: A folder is invalid; see `Index.open` and `open_graph`.
         """
-        opened = Index.open(index, encoder=encoder)
-        stored = open_graph(graph, opened)
+        passages = Index.open(index, encoder=encoder)
+        stored = open_graph(graph, passages)
         cache = Summaries(stored.path / SUMMARIES)
         written: Mapping[str, Any] = cache.cached(stored.communities)
         if summaries:
             written = cache.of(stored.graph, stored.communities, lm=lm)
         topics, folder = topics_of(stored.communities, written), stored.path / VECTORS / "profiles"
-        found = cls(opened, stored.graph, topics=topics, folder=folder, path_reranker=path_reranker)
-        found._stored = stored
-        return found
+        opened = cls(passages, stored.graph, topics=topics, folder=folder)
+        opened.path_reranker, opened._stored = path_reranker, stored
+        return opened
 
     def update(
         self, *, lm: Any = None, extractor: Extractor | None = None, threads: int = 8
     ) -> None:
-        """Bring the graph up to date with the index: the next question sees the change.
+        """Update the graph to the index; the next question sees the change.
 
-        Questions in progress, and what `for_caller` and `only` returned before, keep the old graph.
-        A community that changed has no summary until `open` makes it.
+        Questions in progress, and results of earlier calls of `for_caller` and `only`, keep the old
+        graph. A community that changed has no summary until `open` writes it.
 
         Args:
-            lm: Reads new and changed passages; by default the configured one.
+            lm: The LM that reads new and changed passages; by default the configured one.
             extractor: As for `update_graph`.
             threads: Number of passages read in parallel.
 
@@ -191,7 +193,7 @@ class GraphIndex(PassageRetriever):
         """
         if self._stored is None or self.graph is not self._stored.graph:
             raise InputError(
-                "a graph that is not the whole one of a folder",
+                "this GraphIndex has no folder, or only a part of its graph",
                 expected="a GraphIndex from GraphIndex.open, without conditions",
                 remedy="update that one, then call only(…) again",
             )
@@ -204,16 +206,16 @@ class GraphIndex(PassageRetriever):
 
     def for_caller(self, access: Access) -> GraphIndex:
         """Return the same index and graph for a caller with exactly these labels."""
-        found = copy.copy(self)
-        found.access = access
-        return found
+        other = copy.copy(self)
+        other.access = access
+        return other
 
     def only(self, where: Where) -> GraphIndex:
-        """Return the passages that meet conditions, with the graph that they alone state.
+        """Return the passages that meet conditions, with the graph that only they state.
 
-        Other passages, and what only they state, do not count: no entity, name, relation, path,
-        community or summary of the result depends on them. A community that the conditions change
-        has no summary. The graph is that of the passages that meet the conditions now.
+        Nothing in the result depends on other passages: no entity, name, relation, path, community
+        or summary. A community that the conditions change has no summary. Passages that meet the
+        conditions later are not in the graph.
 
         Conditions on `relation.name`, `relation.confidence` and `relation.time` restrict the graph
         (`ga_dspy.graphrag.records`), not the passages that are searched.
@@ -222,55 +224,53 @@ class GraphIndex(PassageRetriever):
             InputError: A condition is malformed, or there is none.
         """
         on_passages, on_relations = split_conditions(where)
-        found = copy.copy(self)
-        found.__dict__.pop("fingerprint", None)
+        part = copy.copy(self)
+        part.__dict__.pop("fingerprint", None)
         if on_relations:
-            found._wheres = (*self._wheres, on_relations)
+            part._wheres = (*self._wheres, on_relations)
         ids = None
         if on_passages or not on_relations:
-            found.index = self.index.only(on_passages)
+            part.index = self.index.only(on_passages)
             self._check_fields(on_passages)
-            ids = found.index.ids
-        found.graph = self.graph.part(ids, Conditions.of(on_relations))
+            ids = part.index.ids
+        part.graph = self.graph.part(ids, Conditions.of(on_relations))
         if self.topics:
             summaries = {t.community.key: Summary(title=t.title, text=t.text) for t in self.topics}
-            found.topics = topics_of(found.graph.derive(find_communities), summaries)
-        return found
+            part.topics = topics_of(part.graph.derive(find_communities), summaries)
+        return part
 
     @property
     def scope(self) -> tuple[Where, ...]:
-        """Return the conditions, with the caller's labels as one; empty for public access."""
-        held = sorted(self.access.labels)
-        labels = [{"labels": {"within": held}}] if held else []
-        return (*self.index.scope, *self._wheres, *labels)
+        """Return all conditions, and the caller's labels as another one; empty if public."""
+        conditions = (*self.index.scope, *self._wheres)
+        if not self.access.labels:
+            return conditions
+        return (*conditions, {"labels": {"within": sorted(self.access.labels)}})
 
     def check_scope(self) -> None:
         """Raise `InputError` if a condition that the index requires is missing."""
         self.index.check_scope()
 
     def __call__(self, query: str, k: int = 5) -> list[Passage]:
-        """Return at most `k` passages that the caller may read, best first.
-
-        Restricted passages are skipped.
-        """
+        """Return at most `k` passages that the caller may read, best first."""
         hits = self._hits(query, k, k, self.graph.visible(self.access))
         return [hit.passage for hit in hits[:k]]
 
     def passage(self, id: str) -> Passage | None:
-        """Return a passage by its id; None if the caller may not read it or it does not exist."""
+        """Return a passage by its id; None if it does not exist or the caller may not read it."""
         readable = id in self.index and self.graph.visible(self.access).readable(id)
         return self.index.get(id) if readable else None
 
     def find(
         self, question: str, k: int = 5, *, hops: int = 2, paths: int = 3, keep: int = 12
     ) -> Found:
-        """Search the graph and the index for what a question needs.
+        """Search the graph and the index for facts, paths and passages that answer a question.
 
         Args:
             question: The question.
             k: The maximum number of passages.
             hops: The number of hops from the linked entities.
-            paths: The maximum number of paths between two linked entities; 0 for none.
+            paths: The maximum number of paths between two linked entities.
             keep: The maximum number of facts.
 
         Raises:
@@ -287,11 +287,11 @@ class GraphIndex(PassageRetriever):
         query = Query(question, lexicon, named_in(links))
         starts = {link.node: link.score for link in links}
         near = expand(lexicon.wiring, starts, query.fit, hops=hops)
-        between = _between(links, graph, paths) if paths else ()
+        between = _paths_between(links, graph, paths) if paths else ()
         reranker = self.path_reranker
         if reranker is not None and between:
             ranked = rerank(reranker, question, [path.text for path in between])
-            between = tuple(between[place] for place, _ in ranked)
+            between = tuple(between[i] for i, _ in ranked)
         clock.append(time.perf_counter())
         facts = rank_facts(
             query, graph, near, between, encoder=self.index.encoder, reranker=reranker, keep=keep
@@ -299,12 +299,12 @@ class GraphIndex(PassageRetriever):
         clock.append(time.perf_counter())
         passages = self._passages(question, links, view, k)
         clock.append(time.perf_counter())
-        seconds = dict(zip(_STAGES, (b - a for a, b in pairwise(clock)), strict=True))
+        seconds = dict(zip(_STAGES, np.diff(clock).tolist(), strict=True))
         edges = tuple(near.edges.tolist())
         return Found(links, tuple(near.hops), edges, between, facts, passages, seconds, view)
 
     def warm(self) -> None:
-        """Compute the data that the caller's questions need, including entity vectors."""
+        """Compute the data that questions of this caller need, including entity vectors."""
         graph = self.graph.visible(self.access).graph
         graph.derive(Lexicon)
         graph.derive(PassageWalk)
@@ -312,7 +312,7 @@ class GraphIndex(PassageRetriever):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the SHA-256 over passages, graph and summaries."""
+        """Return the SHA-256 of the passages, the graph and the summaries."""
         digest = hashlib.sha256(self.index.fingerprint.encode())
         tables = self.graph.tables
         for table in (tables.nodes, tables.edges, tables.passages):
@@ -329,10 +329,10 @@ class GraphIndex(PassageRetriever):
         return f"GraphIndex({self.index!r}, {self.graph!r}, {len(self.topics):,} summaries)"
 
     def _check_fields(self, where: Where) -> None:
-        """Raise `InputError` if no passage that the caller may read has a field or such a value.
+        """Raise `InputError` if only hidden passages have a field or a type of its values.
 
-        So nobody learns which fields hidden passages have. The readable ones may have no labels, so
-        `within` is no error.
+        Otherwise, a caller could learn which fields hidden passages have. Fields compared by
+        `within` are exempt, since the passages that the caller may read need not have labels.
         """
         hidden = self.graph.hidden_from(self.access.labels)
         labels = {key for key, sign, _ in comparisons(where) if sign == "within"}
@@ -340,7 +340,7 @@ class GraphIndex(PassageRetriever):
             _ = self.index.without_passages(hidden).only(others).ids
 
     def _linked(self, question: str, graph: CorpusGraph) -> tuple[Link, ...]:
-        """Link a question by name, or by meaning if it has no known name."""
+        """Link a question to entities by name, or by meaning if the graph knows no name in it."""
         links = Linker(graph).link(question)
         if not links:
             profiles = graph.derive(self._profiles)
@@ -355,25 +355,25 @@ class GraphIndex(PassageRetriever):
         hits = self._hits(question, max(DEPTH, 4 * k), DEPTH, view)
         total = sum(1 / rank for rank in range(1, len(hits[:FIRST]) + 1))
         first = {hit.passage.id: START / n / total for n, hit in enumerate(hits[:FIRST], 1)}
-        visited = view.graph.derive(PassageWalk).rank(_start_shares(links), first, DEPTH)
-        # Scores from 0 to 1, in the order of the hits.
+        visited = view.graph.derive(PassageWalk).rank(_start_weights(links), first, DEPTH)
+        # Scaled to scores from 0 to 1, in the order of the hits.
         best = max((hit.score for hit in hits), default=0.0)
         scores = {h.passage.id: max(h.score, 0.0) / best if best > 0 else 0.0 for h in hits}
         ranked = fuse(scores, visited, GRAPH_SHARE)
         return list(islice(filter(None, map(self.passage, ranked)), k))
 
     def _hits(self, query: str, depth: int, least: int, view: View) -> list[Hit]:
-        """Return hits that the caller may read: at least `least`, if there are as many."""
+        """Return hits that the caller may read, at least `least` if the index has that many."""
         while True:
-            found = self.index.search(query, depth)
-            hits = [hit for hit in found if view.readable(hit.passage.id)]
-            if len(hits) >= least or len(found) < depth:
-                return hits
+            hits = self.index.search(query, depth)
+            readable = [hit for hit in hits if view.readable(hit.passage.id)]
+            if len(readable) >= least or len(hits) < depth:
+                return readable
             depth *= 4
 
 
 def with_access(access: Access) -> Callable[[PassageRetriever], PassageRetriever]:
-    """Return a change of retrievers that lets a graph be searched with this access."""
+    """Return a function that gives a retriever this access if it is a `GraphIndex`."""
     return lambda one: one.for_caller(access) if isinstance(one, GraphIndex) else one
 
 
@@ -382,22 +382,25 @@ def named_in(links: Iterable[Link]) -> tuple[str, ...]:
     return tuple(link.mention for link in links if link.how != "vector")
 
 
-def _between(links: Sequence[Link], graph: CorpusGraph, most: int) -> tuple[GraphPath, ...]:
+def _paths_between(links: Sequence[Link], graph: CorpusGraph, most: int) -> tuple[GraphPath, ...]:
     """Return the cheapest paths between entities of different mentions."""
-    mentions = [each[:_CANDIDATES] for each in _by_mention(links).values()]
-    pairs = [pair for one, other in combinations(mentions, 2) for pair in product(one, other)]
-    paths = (shortest_paths(graph, a.node, b.node, most) for a, b in pairs[:_PAIRS])
-    found = {path.edges: path for path in chain.from_iterable(paths)}
-    return tuple(sorted(found.values(), key=lambda path: (path.cost, path.edges)))
+    candidates = [of_mention[:_CANDIDATES] for of_mention in _by_mention(links).values()]
+    pairs = chain.from_iterable(product(one, other) for one, other in combinations(candidates, 2))
+    paths = dict[tuple[int, ...], GraphPath]()
+    for one, other in islice(pairs, _PAIRS):
+        for path in shortest_paths(graph, one.node, other.node, most):
+            paths[path.edges] = path
+    return tuple(sorted(paths.values(), key=lambda path: (path.cost, path.edges)))
 
 
-def _start_shares(links: Sequence[Link]) -> dict[int, float]:
-    """Return the restart weights of PageRank: a mention's share is divided among its entities."""
-    shares: dict[int, float] = {}
-    for each in _by_mention(links).values():
-        share = max(link.score for link in each) / sum(link.score for link in each)
-        shares |= {link.node: share * link.score for link in each}
-    return shares
+def _start_weights(links: Sequence[Link]) -> dict[int, float]:
+    """Return the restart weights of PageRank: the entities of a mention share its best score."""
+    weights: dict[int, float] = {}
+    for of_mention in _by_mention(links).values():
+        scores = [link.score for link in of_mention]
+        share = max(scores) / sum(scores)
+        weights |= {link.node: share * link.score for link in of_mention}
+    return weights
 
 
 def _by_mention(links: Sequence[Link]) -> dict[str, list[Link]]:

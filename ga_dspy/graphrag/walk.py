@@ -1,4 +1,4 @@
-"""Walks over a graph: neighbourhoods, passages by PageRank, paths between entities.
+"""Graph traversal: neighbourhoods, passages by PageRank, paths between entities.
 
 Edges are followed in both directions. Node and edge numbers are those of one `CorpusGraph`.
 """
@@ -26,18 +26,18 @@ _HUB_COST, _VALUE_COST, _COMMON_COST = 0.12, 1.0, 0.06
 
 
 class Wiring:
-    """The edges at each node of a corpus graph; it does not hold the graph.
+    """The edges at each node of a corpus graph, as arrays; keeps no reference to the graph.
 
     Attributes:
         heads: The node at the head of each edge, shape (edges,).
-        tails: The node at its tail.
-        values: Which nodes are plain values such as dates, shape (nodes,).
+        tails: The node at the tail of each edge, shape (edges,).
+        values: Whether each node is a plain value such as a date, shape (nodes,).
         degrees: The number of edges at each node, shape (nodes,).
-        confidence: The stated confidence of each edge, else 1.
-        wordings: Each distinct relation, once.
+        confidence: The stated confidence of each edge, or 1, shape (edges,).
+        wordings: The distinct wordings of relations.
         wording_of: The row of `wordings` for each edge, shape (edges,).
         often: The number of edges with each wording, shape (wordings,).
-        weights: How much each edge counts by the rules of the graph, shape (edges,).
+        weights: The weight of each edge by the rules of the graph, shape (edges,).
     """
 
     def __init__(self, graph: CorpusGraph) -> None:
@@ -56,22 +56,23 @@ class Wiring:
         self.weights = weights[self.wording_of]
 
     def touching(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the edges at each node, as two arrays of nodes and edges, shapes (found,)."""
+        """Return the edges at each node, as pairs in two arrays of nodes and edges."""
         counts = self.degrees[nodes]
         skipped = np.repeat(np.cumsum(counts) - counts, counts)
-        places = np.arange(counts.sum()) - skipped + np.repeat(self._starts[nodes], counts)
-        return np.repeat(nodes, counts).astype(np.int64), self._edges[places]
+        rows = np.arange(counts.sum()) - skipped + np.repeat(self._starts[nodes], counts)
+        return np.repeat(nodes, counts).astype(np.int64), self._edges[rows]
 
     def across(self, nodes: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the other end of each edge, given a node at one end."""
+        """Return the other end of each edge, given the node at one end."""
         heads, tails = self.heads[edges], self.tails[edges]
         return np.where(heads == nodes, tails, heads).astype(np.int64)
 
     @cached_property
     def costs(self) -> NDArray[np.float64]:
-        """Return the cost of each edge in a path, shape (edges,), at least 1 before its weight.
+        """Return the cost of each edge in a path, shape (edges,).
 
-        Hubs, plain values, common relations, low confidence and low weights cost more.
+        The cost is at least 1, divided by the weight of the edge. Edges at hubs and plain values,
+        common relations, low confidence and low weights cost more.
         """
         heads, tails = self.heads, self.tails
         hubs = np.log2(self.degrees[heads]) + np.log2(self.degrees[tails])
@@ -87,19 +88,19 @@ MAX_NODES: Final = 200
 """The maximum number of entities in a neighbourhood."""
 
 HUB: Final = 50
-"""A node with about this many edges or fewer passes on all of its closeness."""
+"""Nodes with many more edges than this pass on little of their closeness."""
 
 _UNASKED: Final = 0.2
 """The weight of an edge that shares no word with the question."""
 
 
 class Neighbourhood(NamedTuple):
-    """A part of a graph around some nodes.
+    """A part of a graph around some starting nodes.
 
     Attributes:
-        hops: Hops from the nearest start, by node: the starting ones first, then the closest of
-            each hop.
-        edges: Edges among them, ascending.
+        hops: The number of hops from the nearest starting node, by node: the starting nodes first,
+            then the closest nodes of each hop.
+        edges: The edges among these nodes, ascending.
     """
 
     hops: dict[int, int]
@@ -114,25 +115,25 @@ def expand(
     hops: int,
     most: int = MAX_NODES,
 ) -> Neighbourhood:
-    """Expand from some nodes, hop by hop, keeping the closest nodes of each hop.
+    """Expand from some nodes hop by hop, keeping the closest nodes of each hop.
 
-    An edge passes on the closeness of its start: more if it fits the question and has a high
-    confidence and weight, less if the node is a hub. Plain values pass on nothing, because entities
-    that share a year are not related by it.
+    A node passes on its closeness along its edges: more along an edge that fits the question and
+    has a high confidence and weight, less if the node is a hub. Plain values pass on nothing,
+    because entities that share a year are not related by it.
 
     Args:
         wiring: The edges of the graph.
         starts: The closeness of each starting node, above 0 and at most 1.
         fit: How well each edge fits the question, from 0 to 1, shape (edges,).
         hops: The number of hops.
-        most: The maximum number of nodes; each hop but the last takes half of the rest.
+        most: The maximum number of nodes; each hop but the last takes half of those left.
     """
     close, distance = np.zeros(len(wiring.degrees)), np.full(len(wiring.degrees), -1)
     close[list(starts)] = list(starts.values())
     frontier = np.array(sorted(starts, key=lambda node: (-starts[node], node)), dtype=np.int64)
     distance[frontier] = 0
     inside, nodes = close > 0, frontier.tolist()
-    passed = [np.zeros(0, dtype=np.int64)]
+    followed = [np.zeros(0, dtype=np.int64)]
     for hop in range(1, hops + 1):
         near, edges = wiring.touching(frontier)
         damping = 1 / np.sqrt(1 + wiring.degrees[near] / HUB)
@@ -142,7 +143,7 @@ def expand(
         new = ~inside[others]
         np.maximum.at(close, others[new], gains[new] / (_UNASKED + 1))
         distance[others[distance[others] < 0]] = hop
-        # Unused room of the last hop goes to nodes that earlier hops left out.
+        # The last hop may also take nodes that earlier hops reached but left out.
         reached = np.flatnonzero((close > 0) & ~inside)
         ranked = reached[np.argsort(-close[reached], kind="stable")]
         room = max(most - len(nodes), 0)
@@ -150,10 +151,10 @@ def expand(
         inside[frontier] = True
         nodes += frontier.tolist()
         frontier = frontier[~wiring.values[frontier]]
-        passed.append(edges)
-    met = np.unique(np.concatenate(passed))
-    between = met[inside[wiring.heads[met]] & inside[wiring.tails[met]]]
-    return Neighbourhood(dict(zip(nodes, distance[nodes].tolist(), strict=True)), between)
+        followed.append(edges)
+    edges = np.unique(np.concatenate(followed))
+    among = edges[inside[wiring.heads[edges]] & inside[wiring.tails[edges]]]
+    return Neighbourhood(dict(zip(nodes, distance[nodes].tolist(), strict=True)), among)
 
 
 # --- Passages by personalised PageRank over entities and passages.
@@ -161,12 +162,12 @@ def expand(
 DAMPING: Final = 0.7
 
 GRAPH_SHARE: Final = 0.2
-"""What the walk adds to the index's score, from 0 to 1, for the most visited passage.
+"""The weight of PageRank in the score of a passage; the index's score has weight 1.
 
-Chosen on 100 training questions each of HotpotQA and MuSiQue with a graph read by the embedded
-LM, sparse as it is (one relation an entity or fewer): recall at 5 goes from 75.5 to 78.5 and
-from 60.8 to 61.6 over dense retrieval, from 94.5 to 95.0 and from 76.2 to 74.6 over linked. Fusion
-by reciprocal ranks, which cannot tell a clear hit from a far one, loses 15 points with that graph.
+Chosen on 100 training questions each of HotpotQA and MuSiQue, with a sparse graph that the embedded
+LM extracted (at most one relation per entity): recall at 5 goes from 75.5 to 78.5 and from 60.8 to
+61.6 over dense retrieval, from 94.5 to 95.0 and from 76.2 to 74.6 over linked retrieval. Reciprocal
+rank fusion, which cannot tell a clear hit from a distant one, loses 15 points with that graph.
 """
 
 
@@ -187,13 +188,13 @@ class PassageWalk:
     ) -> dict[str, float]:
         """Rank passages by PageRank from some nodes and passages.
 
-        Returns:
-            The rank of each passage relative to the first, from 0 to 1, by id, best first.
-
         Args:
             nodes: The restart weights of nodes.
             passages: The restart weights of passages, by id; unknown ids are ignored.
             count: The maximum number of passages.
+
+        Returns:
+            The PageRank of each passage relative to the first, from 0 to 1, by id, best first.
         """
         known = {self._vertex[id]: w for id, w in passages.items() if id in self._vertex}
         reset = np.zeros(self._network.vcount())
@@ -205,44 +206,47 @@ class PassageWalk:
             damping=DAMPING, reset=reset.tolist(), directed=False
         )
         # Rounded, because PRPACK's last digits depend on the order of summation.
-        visited = np.round(mass[self._nodes :], 12)
-        best = [row for row in top(visited, count).tolist() if visited[row] > 0]
-        return {self._passages[row]: float(visited[row] / visited[best[0]]) for row in best}
+        ranks = np.round(mass[self._nodes :], 12)
+        best = [row for row in top(ranks, count).tolist() if ranks[row] > 0]
+        return {self._passages[row]: float(ranks[row] / ranks[best[0]]) for row in best}
 
 
 def fuse(scores: Mapping[str, float], visited: Mapping[str, float], share: float) -> list[str]:
     """Rank passages by the index's score plus a share of their PageRank.
 
+    Ties keep the order of `scores`, then of `visited`.
+
     Args:
         scores: The index's scores from 0 to 1, by passage id.
         visited: The result of `PassageWalk.rank`.
-        share: The weight of `visited`; ties keep the order of `scores`, then of `visited`.
+        share: The weight of `visited`.
 
     >>> fuse({"a": 1.0, "b": 0.9, "c": 0.5}, {"d": 1.0, "b": 0.8}, 0.2)
     ['b', 'a', 'c', 'd']
     """
-    gained = {
-        id: scores.get(id, 0.0) + share * visited.get(id, 0.0) for id in {**scores, **visited}
-    }
-    return sorted(gained, key=lambda id: -gained[id])
+
+    def score(id: str) -> float:
+        return scores.get(id, 0.0) + share * visited.get(id, 0.0)
+
+    return sorted({**scores, **visited}, key=score, reverse=True)
 
 
 # --- The cheapest paths between two entities.
 
 CROWD: Final = 500
-"""Nodes with more edges are not expanded; a path may only meet in them."""
+"""Nodes with more edges are not expanded: the searches from both ends may only meet there."""
 
 _MAX_EDGES: Final = 2000
 
 
 class GraphPath(NamedTuple):
-    """A path between two nodes; edges may have either direction.
+    """A path between two nodes, along edges in either direction.
 
     Attributes:
         nodes: The nodes of the path, including its ends.
         edges: The edges between them, in order.
-        text: "A → wrote → B ← played in ← C".
-        cost: The total cost of the edges; less is better.
+        text: The path as text: "A → wrote → B ← played in ← C".
+        cost: The total cost of the edges; lower is better.
     """
 
     nodes: tuple[int, ...]
@@ -252,28 +256,28 @@ class GraphPath(NamedTuple):
 
     @classmethod
     def along(cls, graph: CorpusGraph, start: int, edges: Iterable[int]) -> GraphPath:
-        """Make the path from a node along some edges."""
-        wiring, chain = graph.derive(Wiring), tuple(map(int, edges))
+        """Make the path that starts at a node and follows some edges."""
+        wiring, path = graph.derive(Wiring), list(map(int, edges))
         nodes, text = [start], graph.name(start)
-        for edge in chain:
+        for edge in path:
             head, tail = int(wiring.heads[edge]), int(wiring.tails[edge])
             arrow, other = ("→", tail) if nodes[-1] == head else ("←", head)
             relation = wiring.wordings[wiring.wording_of[edge]]
             text += f" {arrow} {relation} {arrow} {graph.name(other)}"
             nodes.append(other)
-        return cls(tuple(nodes), chain, text, float(wiring.costs[list(chain)].sum()))
+        return cls(tuple(nodes), tuple(path), text, float(wiring.costs[path].sum()))
 
 
 def shortest_paths(graph: CorpusGraph, source: int, target: int, k: int) -> list[GraphPath]:
     """Return the cheapest paths between two nodes, cheapest first.
 
-    Of several edges between two nodes the cheapest counts, so that paths differ in their nodes.
-    Paths of more than `MAX_HOPS` hops are ignored.
+    Only the cheapest edge between two nodes is used, so that paths differ in their nodes. Paths of
+    more than `MAX_HOPS` hops are ignored.
 
     Args:
         graph: The caller's graph.
-        source: One end.
-        target: The other end.
+        source: The node at one end.
+        target: The node at the other end.
         k: The maximum number of paths.
     """
     if source == target:
@@ -289,24 +293,23 @@ def shortest_paths(graph: CorpusGraph, source: int, target: int, k: int) -> list
     if not np.isin([source, target], local).all():
         return []
     one, other = np.searchsorted(local, [source, target]).tolist()
-    network = require("igraph", "graph").Graph(
-        n=len(local), edges=np.searchsorted(local, pairs).tolist()
-    )
+    ends = np.searchsorted(local, pairs).tolist()
+    network = require("igraph", "graph").Graph(n=len(local), edges=ends)
     found = network.get_k_shortest_paths(
         one, to=other, k=k + MAX_HOPS, weights=costs[edges].tolist(), output="epath"
     )
-    chains = [edges[path] for path in found if 0 < len(path) <= MAX_HOPS]
-    return [GraphPath.along(graph, source, chain) for chain in chains[:k]]
+    short = [edges[path] for path in found if 0 < len(path) <= MAX_HOPS]
+    return [GraphPath.along(graph, source, path) for path in short[:k]]
 
 
 def central_nodes(graph: CorpusGraph) -> list[int]:
-    """Return all nodes, the most central first by PageRank; dates, numbers and amounts last."""
+    """Return all nodes by descending PageRank, with dates, numbers and amounts last."""
     rank, values = graph.network.pagerank(), graph.plain_values
     return sorted(range(len(graph)), key=lambda node: (values[node], -rank[node]))
 
 
 def paths_between(graph: CorpusGraph, one: str, other: str, k: int = 3) -> tuple[GraphPath, ...]:
-    """Return the cheapest paths between two entities, all their namesakes included.
+    """Return the cheapest paths between two entities, including their namesakes.
 
     The result is empty if no short path connects them.
 
@@ -320,7 +323,7 @@ def paths_between(graph: CorpusGraph, one: str, other: str, k: int = 3) -> tuple
 
 
 def find_named(graph: CorpusGraph, name: str) -> tuple[int, ...]:
-    """Return the nodes of a name; namesakes are several.
+    """Return the nodes with a name; several if there are namesakes.
 
     Args:
         graph: The caller's own graph, so that the error suggests no hidden name.
@@ -331,13 +334,13 @@ def find_named(graph: CorpusGraph, name: str) -> tuple[int, ...]:
     """
     found = graph.find(name)
     if not found:
-        near = process.extract(normalise(name), [*graph.names], limit=3, score_cutoff=80)
-        alike = dict.fromkeys(graph.name(n) for key, _, _ in near for n in graph.names[key])
-        meant = f"; similar names: {', '.join(alike)}" if alike else ""
+        matches = process.extract(normalise(name), [*graph.names], limit=3, score_cutoff=80)
+        similar = dict.fromkeys(graph.name(n) for key, _, _ in matches for n in graph.names[key])
+        hint = f"; similar names: {', '.join(similar)}" if similar else ""
         raise InputError(
             f"no entity of the graph is named {name!r}",
             expected="a name or an alias of an entity in the graph",
-            remedy=f"check its spelling, or the labels of the caller{meant}",
+            remedy=f"check its spelling, or the labels of the caller{hint}",
         )
     return found
 
@@ -345,23 +348,26 @@ def find_named(graph: CorpusGraph, name: str) -> tuple[int, ...]:
 def _edges_between(wiring: Wiring, source: int, target: int) -> NDArray[np.int64]:
     """Return the edges on paths of at most `MAX_HOPS` hops between two nodes."""
     fans_out = wiring.degrees <= CROWD
-    # Half of the distance is searched from each end; the rest only among nodes near both.
-    far = np.full((2, len(fans_out)), -1)
-    far[[0, 1], [source, target]] = 0
-    inside = np.ones(far.shape, dtype=np.bool_)
+    # Breadth-first from each end: over half the distance anywhere, then only among nodes that the
+    # other search has reached.
+    distances = np.full((2, len(fans_out)), -1)
+    distances[[0, 1], [source, target]] = 0
+    allowed = np.ones(distances.shape, dtype=np.bool_)
     for hop in range(1, MAX_HOPS + 1):
         if hop == (MAX_HOPS + 1) // 2 + 1:
-            inside = far[::-1] >= 0
-        for distance, within in zip(far, inside, strict=True):
-            last = (distance == hop - 1) & within & (fans_out | (hop == 1))
-            nodes, edges = wiring.touching(np.flatnonzero(last))
+            allowed = distances[::-1] >= 0
+        for distance, may_visit in zip(distances, allowed, strict=True):
+            frontier = (distance == hop - 1) & may_visit & (fans_out | (hop == 1))
+            nodes, edges = wiring.touching(np.flatnonzero(frontier))
             reached = wiring.across(nodes, edges)
-            distance[reached[(distance[reached] < 0) & within[reached]]] = hop
-    both = (far >= 0).all(axis=0) & fans_out
-    both[[source, target]] = True
-    edges = np.unique(wiring.touching(np.flatnonzero(both))[1])
-    ahead, behind = np.where(far < 0, MAX_HOPS, far)
+            distance[reached[(distance[reached] < 0) & may_visit[reached]]] = hop
+    on_path = (distances >= 0).all(axis=0) & fans_out
+    on_path[[source, target]] = True
+    edges = np.unique(wiring.touching(np.flatnonzero(on_path))[1])
+    from_source, from_target = np.where(distances < 0, MAX_HOPS, distances)
     heads, tails = wiring.heads[edges], wiring.tails[edges]
-    hops = 1 + np.minimum(ahead[heads] + behind[tails], ahead[tails] + behind[heads])
+    hops = 1 + np.minimum(
+        from_source[heads] + from_target[tails], from_source[tails] + from_target[heads]
+    )
     short: NDArray[np.int64] = edges[hops <= MAX_HOPS]
     return short
