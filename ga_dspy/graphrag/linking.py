@@ -1,4 +1,8 @@
-"""Linking: which entities of a graph a question is about, and which facts it asks for."""
+"""Entity linking and fact ranking: the entities that a question names, and the facts it asks for.
+
+Links come from names, aliases and similar spellings, or from the vectors of entity profiles. Facts
+are ranked by shared words, then by an encoder or a reranker.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ from ga_dspy.retrieval.encoders import Encoder, Reranker, encode_texts, rerank
 from ga_dspy.retrieval.engine import top
 from ga_dspy.text import ARTICLES, CONNECTORS, STOPWORDS, fold, fold_words, longest_matches
 
-# --- The words of a graph: the names, descriptions and relations that contain them.
+# --- Word index of a graph: the names, descriptions and relations that contain a word.
 
 KEY_LENGTH: Final = 6
 """Stems are truncated to this length, so that "director" matches "directed"."""
@@ -42,7 +46,7 @@ _FORMS: Final = (
     "tell told|think thought|wear wore worn|win won|write wrote written"
 )
 _IRREGULAR: Final = {form: one.split()[0] for one in _FORMS.split("|") for form in one.split()}
-"""Irregular forms that a stemmer does not unify, by their verb."""
+"""The base form of irregular forms, which a stemmer does not unify."""
 
 
 def keys(text: str) -> tuple[str, ...]:
@@ -85,18 +89,18 @@ class Postings:
 
 
 class Lexicon:
-    """The texts of a graph and their words; takes about a second for 50,000 nodes.
+    """A word index of the texts of a graph; keeps no reference to the graph.
 
-    It does not hold the graph.
+    Making one takes about a second for 50,000 nodes.
 
     Attributes:
         wiring: The edges at each node.
         shown: The shown name of each node.
         types: The type of each node.
-        names: Words of names and aliases, by node.
-        described: Words of types and attributes, by node.
-        relations: Words of relations, by row of `Wiring.wordings`.
-        surnames: The normalised surnames that only one person has, and the node.
+        names: The words of names and aliases, by node.
+        described: The words of types and attributes, by node.
+        relations: The words of relations, by row of `Wiring.wordings`.
+        surnames: The node of each normalised surname that only one person has.
     """
 
     def __init__(self, graph: CorpusGraph) -> None:
@@ -116,20 +120,22 @@ class Lexicon:
 
     def rarity(self, word: str) -> float:
         """Return the inverse document frequency of a word."""
-        parts = (self.names, self.described, self.relations)
-        return math.log1p(sum(p.size for p in parts) / (1 + sum(len(p.rows(word)) for p in parts)))
+        texts = (self.names, self.described, self.relations)
+        total = sum(postings.size for postings in texts)
+        containing = sum(len(postings.rows(word)) for postings in texts)
+        return math.log1p(total / (1 + containing))
 
 
 def _joined(first: str, rest: Sequence[str]) -> str:
     return " ".join((first, *rest))
 
 
-# --- Entity linking: by name, by alias, by spelling.
+# --- Entity linking by name, alias and spelling.
 
 How = Literal["exact", "alias", "spelling", "vector"]
 
 SPELLING: Final = 88.0
-"""The minimum similarity, of 100, of two spellings; numbers in them must be equal."""
+"""The minimum similarity of two spellings, of 100; numbers in them must be equal."""
 
 _MAX_ALIKE: Final = 3
 _SURENESS: Final[Mapping[How, float]] = {"exact": 1.0, "alias": 0.9, "spelling": 0.7, "vector": 0.6}
@@ -139,14 +145,14 @@ _CONNECTORS: Final = CONNECTORS - {"at", "on"}
 
 
 class Link(NamedTuple):
-    """A mention and an entity that it may mean; namesakes give several links.
+    """A mention in a question, and an entity that it may mean; namesakes give several links.
 
     Attributes:
-        mention: The words of the question.
-        node: The entity, a node of the caller's own graph.
-        name: Its shown name.
-        how: "exact" by its name, "alias" by another name, "spelling" by a similar name, "vector"
-            by its profile.
+        mention: The mention, as the question spells it.
+        node: The entity, as a node of the caller's own graph.
+        name: The shown name of the entity.
+        how: How the link was found: "exact" by name, "alias" by another name, "spelling" by a
+            similar name, "vector" by its profile.
         score: The confidence of the link, from 0 to 1.
     """
 
@@ -163,7 +169,7 @@ class Link(NamedTuple):
 
 
 class Token(NamedTuple):
-    """A word of a question with its place; `proper` if it may be a name by itself."""
+    """A word of a question with its span; `proper` if it may be a name by itself."""
 
     start: int
     end: int
@@ -185,20 +191,20 @@ class Linker:
         self.graph, self.lexicon = graph, graph.derive(Lexicon)
 
     def link(self, question: str) -> tuple[Link, ...]:
-        """Find the entities that a question names, surest first.
+        """Return links to the entities that a question names, most certain first.
 
-        Of overlapping names the longest counts. A name of one word counts where the question
-        writes it with a capital or a digit, or has no capitals at all; so do dates and numbers. A
-        surname alone means a person if only one has it.
+        Only the longest of overlapping names is linked. A single word is linked if it has a capital
+        or a digit, or if the question has no capitals at all. A surname alone is linked if only one
+        person has it.
         """
         tokens = _tokens(question)
         spans = list(self._spans(question, tokens))
         covered = {i for span in spans for i in range(*span)}
         links: list[Link] = []
         for span in spans:
-            sure = any(token.proper for token in tokens[slice(*span)])
-            share = 1.0 if sure else _LOWER_CASE
-            links += self._by_name(_text(question, tokens, span), question, share)
+            is_proper = any(token.proper for token in tokens[slice(*span)])
+            weight = 1.0 if is_proper else _LOWER_CASE
+            links += self._by_name(_text(question, tokens, span), question, weight)
         for span in _capitalised_runs(tokens, covered):
             links += self._by_spelling(_text(question, tokens, span), question)
         return best_links(links)
@@ -207,71 +213,74 @@ class Linker:
         """Yield the longest names in a question as token ranges, left to right."""
 
         def is_name(first: int, last: int) -> bool:
-            text, inside = _text(question, tokens, (first, last)), tokens[first:last]
-            name, names, alone = normalise(text), self.graph.names, len(inside) == 1
-            if inside[0].plain in ARTICLES and not alone:
+            text, words = _text(question, tokens, (first, last)), tokens[first:last]
+            name, names = normalise(text), self.graph.names
+            is_known = name in names or identity(text) in names
+            if len(words) == 1:
+                # A surname is linked only if no other name is before it.
+                is_first = first == 0 or not tokens[first - 1].proper
+                is_surname = is_first and name in self.lexicon.surnames
+                return words[0].proper and (is_known or is_surname)
+            if words[0].plain in ARTICLES:
                 # "The Who" is a name; "the Ohio" is looked up without its article.
-                return len(inside) == 2 and text.istitle() and name in STOPWORDS and name in names
-            # A surname counts only if no other name is before it.
-            surname = alone and name in self.lexicon.surnames
-            surname = surname and (first == 0 or not tokens[first - 1].proper)
-            if not (name in names or identity(text) in names or surname):
-                return False
-            return inside[0].proper if alone else any(t.plain not in STOPWORDS for t in inside)
+                return len(words) == 2 and text.istitle() and name in STOPWORDS and name in names
+            return is_known and any(word.plain not in STOPWORDS for word in words)
 
         return longest_matches(range(len(tokens)), len(tokens), is_name)
 
-    def _by_name(self, mention: str, question: str, share: float) -> Iterator[Link]:
-        """Yield links to the entities of a name, weighted by the rest of the question."""
+    def _by_name(self, mention: str, question: str, weight: float) -> Iterator[Link]:
+        """Yield links to the entities with a name, weighted by the rest of the question."""
         plain, values = normalise(mention), self.lexicon.wiring.values
         nodes = self.graph.find(mention)
         if not nodes and plain in self.lexicon.surnames:
             nodes = (self.lexicon.surnames[plain],)
         nodes = tuple(node for node in nodes if not values[node]) or nodes
-        for node, part in self._namesakes(nodes, mention, question):
+        for node, fit in self._weigh_namesakes(nodes, mention, question):
             shown = self.lexicon.shown[node]
-            own = (normalise(shown), normalise(split_qualifier(shown).base))
-            weight = (_VALUE if values[node] else 1.0) * (share * part)
-            yield Link.of(mention, node, shown, "exact" if plain in own else "alias", weight)
+            is_exact = plain in (normalise(shown), normalise(split_qualifier(shown).base))
+            total = (_VALUE if values[node] else 1.0) * (weight * fit)
+            yield Link.of(mention, node, shown, "exact" if is_exact else "alias", total)
 
     def _by_spelling(self, mention: str, question: str) -> Iterator[Link]:
-        """Yield links to the entities with a similar name."""
-        wanted = normalise(mention)
-        if len(wanted) < 5:
+        """Yield links to the entities with the most similar name."""
+        plain = normalise(mention)
+        if len(plain) < 5:
             return
-        found = process.extract(
-            wanted, [*self.graph.names],
+        similar = process.extract(
+            plain, [*self.graph.names],
             scorer=fuzz.ratio, score_cutoff=SPELLING, limit=_MAX_ALIKE,
         )  # fmt: skip
-        alike = [name for name, _, _ in found if _numbers(name) == _numbers(wanted)]
-        nodes = tuple(dict.fromkeys(node for name in alike[:1] for node in self.graph.names[name]))
-        for node, part in self._namesakes(nodes, mention, question):
-            yield Link.of(mention, node, self.lexicon.shown[node], "spelling", part)
+        names = [name for name, _, _ in similar if _numbers(name) == _numbers(plain)]
+        nodes = self.graph.names[names[0]] if names else ()
+        for node, fit in self._weigh_namesakes(nodes, mention, question):
+            yield Link.of(mention, node, self.lexicon.shown[node], "spelling", fit)
 
-    def _namesakes(
+    def _weigh_namesakes(
         self, nodes: Sequence[int], mention: str, question: str
-    ) -> Iterable[tuple[int, float]]:
-        """Return each node with a weight from 0.5 to 1: the share of the question around it."""
+    ) -> list[tuple[int, float]]:
+        """Return each node with a weight from 0.5 to 1 by how well it fits the question."""
         if len(nodes) < 2:
             return [(node, 1.0) for node in nodes]
-        others = set(keys(mention))
-        asked = [word for word in dict.fromkeys(keys(question)) if word not in others]
-        fits = [self._fit(node, asked) for node in nodes]
-        best = max(fits)
-        shares = [0.5 + 0.5 * fit / best if best else 1.0 for fit in fits]
-        return zip(nodes, shares, strict=True)
+        mentioned = set(keys(mention))
+        asked = [word for word in dict.fromkeys(keys(question)) if word not in mentioned]
+        fits = [(node, self._fit(node, asked)) for node in nodes]
+        best = max(fit for _, fit in fits)
+        return [(node, 0.5 + 0.5 * fit / best if best else 1.0) for node, fit in fits]
 
     def _fit(self, node: int, asked: Iterable[str]) -> float:
-        """Return the rarity of the question's words in a node's description and surroundings."""
+        """Return the total rarity of the words that a node's description or neighbours contain."""
         lexicon, itself = self.lexicon, np.array([node])
         nodes, edges = lexicon.wiring.touching(itself)
-        there = (
+        surroundings = (
             (lexicon.described, itself),
             (lexicon.relations, lexicon.wiring.wording_of[edges]),
             (lexicon.names, lexicon.wiring.across(nodes, edges)),
         )
-        found = (w for w in asked if any(np.isin(at, part.rows(w)).any() for part, at in there))
-        return sum(map(lexicon.rarity, found))
+
+        def is_near(word: str) -> bool:
+            return any(np.isin(rows, texts.rows(word)).any() for texts, rows in surroundings)
+
+        return sum(map(lexicon.rarity, filter(is_near, asked)))
 
 
 def best_links(links: Iterable[Link]) -> tuple[Link, ...]:
@@ -284,23 +293,30 @@ def best_links(links: Iterable[Link]) -> tuple[Link, ...]:
 
 
 def _tokens(question: str) -> list[Token]:
-    found = list(_TOKEN.finditer(question))
-    plain = [normalise(match.group()) for match in found]
-    capital = [any(c.isupper() or c.isdigit() for c in match.group()) for match in found]
+    matches = list(_TOKEN.finditer(question))
+    plain = [normalise(match.group()) for match in matches]
+    capital = [_has_capital(match.group()) for match in matches]
     # Queries are often typed without capitals, except for the first word.
-    relaxed = not any(capital[1:]) and (not capital[:1] or plain[0] in STOPWORDS or not capital[0])
-    return [
-        Token(*match.span(), word, word not in STOPWORDS and (big or (relaxed and len(word) > 3)))
-        for match, word, big in zip(found, plain, capital, strict=True)
-    ]
+    relaxed = not any(capital[1:]) and not (any(capital) and plain[0] not in STOPWORDS)
+    tokens = []
+    for match, word, is_capital in zip(matches, plain, capital, strict=True):
+        may_be_name = is_capital or (relaxed and len(word) > 3)
+        tokens.append(Token(*match.span(), word, may_be_name and word not in STOPWORDS))
+    return tokens
+
+
+def _has_capital(word: str) -> bool:
+    return any(c.isupper() or c.isdigit() for c in word)
 
 
 def _capitalised_runs(tokens: Sequence[Token], covered: set[int]) -> Iterator[tuple[int, int]]:
-    """Yield the runs of capitalised words that are not covered, with small words inside them."""
-    shape = "".join(
-        "C" if token.proper and i not in covered else "c" if token.plain in _CONNECTORS else "."
-        for i, token in enumerate(tokens)
-    )
+    """Yield the runs of capitalised words outside linked names, with connectors inside them."""
+    shape = ""
+    for i, token in enumerate(tokens):
+        if token.proper and i not in covered:
+            shape += "C"
+        else:
+            shape += "c" if token.plain in _CONNECTORS else "."
     for run in re.finditer("C(?:C|c(?=C))*", shape):
         if not all(token.plain.isdigit() for token in tokens[slice(*run.span())]):
             yield run.span()
@@ -312,22 +328,22 @@ def _text(question: str, tokens: Sequence[Token], span: tuple[int, int]) -> str:
 
 
 def _numbers(plain: str) -> list[str]:
-    return sorted(word for word in words_in_digits(plain) if any(c.isdigit() for c in word))
+    return sorted(word for word in words_in_digits(plain) if any(map(str.isdigit, word)))
 
 
-# --- Profiles of entities as vectors: links for texts without a known name.
+# --- Entity linking by vector, for texts without a known name.
 
 PROFILE_EDGES: Final = 4
-"""The number of relations in a profile, those with the rarest wording first."""
+"""The number of relations in a profile, with the rarest wordings first."""
 
 
 class Profiles:
-    """The vectors of all entities of a graph except plain values, cached in a folder.
+    """The profile vectors of all entities of a graph, except plain values, cached in a folder.
 
     Args:
         graph: The caller's graph.
         encoder: The encoder of the index; None for no vectors.
-        folder: The folder of the cache; file names contain a hash of the inputs.
+        folder: The cache folder, in which file names contain a hash of the texts.
     """
 
     def __init__(
@@ -347,14 +363,18 @@ class Profiles:
         """Return links to the entities whose profiles are nearest to a text."""
         if self._encoder is None or self._vectors is None:
             return []
-        every = self._vectors @ self._encoder.encode_query(text)
-        nearest = ((int(self._nodes[row]), float(every[row])) for row in top(every, count).tolist())
-        shown = self._lexicon.shown
-        return [Link.of(text, n, shown[n], "vector", w) for n, w in nearest if w >= least]
+        similarities = self._vectors @ self._encoder.encode_query(text)
+        links = []
+        for row in top(similarities, count).tolist():
+            node, similarity = int(self._nodes[row]), float(similarities[row])
+            if similarity >= least:
+                shown = self._lexicon.shown[node]
+                links.append(Link.of(text, node, shown, "vector", similarity))
+        return links
 
 
 def profile(node: int, graph: CorpusGraph) -> str:
-    """Describe an entity: name, type, attributes and a few of its relations.
+    """Return a text that describes an entity: name, type, attributes and a few relations.
 
     >>> from ga_dspy.graph import GraphUpdate, Relation
     >>> stated = GraphUpdate(relations=(Relation(head="Oslo", relation="in", tail="Norway"),))
@@ -366,16 +386,16 @@ def profile(node: int, graph: CorpusGraph) -> str:
     common = wiring.often[wiring.wording_of[edges]]
     chosen = edges[np.lexsort((edges, common))][:PROFILE_EDGES].tolist()
     attributes = graph.tables.nodes["attributes"][node].as_py()
-    described = ", ".join(text for text in (lexicon.types[node], *attributes) if text)
+    described = ", ".join(filter(None, (lexicon.types[node], *attributes)))
     facts = (
         f"{lexicon.shown[wiring.heads[j]]} {wiring.wordings[wiring.wording_of[j]]} "
         f"{lexicon.shown[wiring.tails[j]]}"
         for j in chosen
     )
-    return ". ".join(text for text in (lexicon.shown[node], described, *facts) if text)
+    return ". ".join(filter(None, (lexicon.shown[node], described, *facts)))
 
 
-# --- How well a question fits the facts of a graph.
+# --- The words of a question, weighted by their rarity in a graph.
 
 _KINDS: Final = (
     ("person", re.compile(r"\b(?:who|whom|whose)\b")),
@@ -389,29 +409,30 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 class Query:
-    """A question, and how well its words fit a graph.
+    """A question, and how well the nodes and edges of a graph fit its words.
+
+    The weights of the question's words sum to 1; a rare word in the graph has a higher weight.
 
     Args:
         question: The question.
-        lexicon: The words of the graph.
-        named: Linked mentions; their words are not counted.
+        lexicon: The word index of the graph.
+        named: Linked mentions; their words have no weight.
 
     Attributes:
         question: As given.
         lexicon: As given.
-        answer_kind: "person", "place", "date", "number", a kind of `ga_dspy.graph.traits`,
-            or "".
-        relations: By edge: the weight of the question's words in its wording. All weights sum
-            to 1.
-        names: By node: the weight of the question's words in its names.
-        fit: By edge, from 0 to 1: the fit of the relation and of the better end, including type
-            and attributes.
+        answer_kind: The kind of answer that is asked for: "person", "place", "date", "number",
+            another kind of `ga_dspy.graph.traits`, or "" if unknown.
+        relations: The weight of the question's words in the wording of each edge.
+        names: The weight of the question's words in the names of each node.
+        fit: The fit of each edge, from 0 to 1: that of its wording, and half that of its better
+            end, including type and attributes.
     """
 
     def __init__(self, question: str, lexicon: Lexicon, named: Sequence[str] = ()) -> None:
         self.question, self.lexicon = question, lexicon
-        done = {word for mention in named for word in keys(mention)}
-        rarity = {word: lexicon.rarity(word) for word in keys(question) if word not in done}
+        linked = {word for mention in named for word in keys(mention)}
+        rarity = {word: lexicon.rarity(word) for word in keys(question) if word not in linked}
         total, text = sum(rarity.values()) or 1.0, fold(question)
         weights = {word: value / total for word, value in rarity.items()}
         kinds = (kind for kind, mark in _KINDS if mark.search(text))
@@ -424,7 +445,7 @@ class Query:
         self.fit = np.minimum(self.relations + ends / 2, 1)
 
     def could_be(self, node: int) -> bool:
-        """Return whether an entity could be an answer of the kind that is asked for."""
+        """Return whether an entity could be an answer of the kind that the question asks for."""
         if self.answer_kind in ("date", "number"):
             mark = _YEAR if self.answer_kind == "date" else _NUMBER
             return bool(mark.search(self.lexicon.shown[node]))
@@ -435,29 +456,29 @@ class Query:
 
 
 def _noun(text: str) -> str:
-    """Return up to four words behind "which" or "what", up to the first stopword."""
+    """Return up to four words after "which" or "what", up to the first stopword."""
     match = _NOUN.search(text)
     words = fold_words(match[1]).split()[:4] if match else []
     return " ".join(takewhile(lambda word: word not in STOPWORDS, words))
 
 
-# --- Ranking the facts of a neighbourhood, by words and then by meaning.
+# --- Rank the facts of a neighbourhood, by words and then by meaning.
 
 _RELATION, _NAMES, _ON_PATH, _ANSWER, _HOP = 2.0, 0.8, 0.8, 0.5, -0.1
 """The weights of shared words in the relation and in the ends, of a short path, of a possible
 answer, and of each hop.
 
-Set manually. Of 521 development questions of HotpotQA, MuSiQue and 2WikiMultiHopQA (graphs read by
-the embedded LM) 61 have their answer in one of the first 12 facts, as many as with ten features
-more; 51 by cosine alone, 57 without it.
+Set manually. Of 521 development questions of HotpotQA, MuSiQue and 2WikiMultiHopQA (graphs
+extracted by the embedded LM), 61 have their answer in one of the first 12 facts: as many as with
+ten more features, compared with 51 by cosine alone and 57 without it.
 """
 
 _POOL: Final = 60
-"""How many facts are rescored by their cosine."""
+"""The number of facts that are rescored by their cosine."""
 
 
 class RankedFact(NamedTuple):
-    """An edge, its score (comparable within one search), and its text."""
+    """An edge, its score (comparable only within one search) and its text."""
 
     edge: int
     score: float
@@ -491,7 +512,7 @@ def rank_facts(
         graph: The caller's graph.
         near: The neighbourhood of the linked entities.
         paths: Paths between the linked entities.
-        encoder: Rescores the best facts by meaning; the score is the mean of both.
+        encoder: Rescores the best facts by meaning; the final score is the mean of both scores.
         reranker: Rescores them instead of the encoder: a function or the name of a cross-encoder.
         keep: The maximum number of facts.
     """
@@ -501,15 +522,17 @@ def rank_facts(
     edges = np.union1d(near.edges, np.array([*on_path], dtype=np.int64))
     if not len(edges):
         return ()
-    wiring, beyond = query.lexicon.wiring, max(near.hops.values(), default=0) + 1
-    ends = wiring.heads[edges], wiring.tails[edges]
-    hops = np.array([[near.hops.get(node, beyond) for node in end.tolist()] for end in ends])
-    far = np.where(hops[0] > hops[1], *ends).tolist()
+    wiring = query.lexicon.wiring
+    heads, tails = wiring.heads[edges], wiring.tails[edges]
+    hops_of = np.full(len(wiring.degrees), max(near.hops.values(), default=0) + 1)
+    hops_of[list(near.hops)] = list(near.hops.values())
+    head_hops, tail_hops = hops_of[heads], hops_of[tails]
+    farther = np.where(head_hops > tail_hops, heads, tails).tolist()
     scores = _RELATION * query.relations[edges].astype(np.float64)
-    scores += _NAMES * np.maximum(*(query.names[end] for end in ends))
+    scores += _NAMES * np.maximum(query.names[heads], query.names[tails])
     scores += _ON_PATH * np.array([on_path.get(edge, 0.0) for edge in edges.tolist()])
-    scores += _ANSWER * np.array([query.could_be(node) for node in far])
-    scores += _HOP * hops.min(axis=0)
+    scores += _ANSWER * np.array([query.could_be(node) for node in farther])
+    scores += _HOP * np.minimum(head_hops, tail_hops)
     scores = (scores - scores.min()) * wiring.weights[edges]
     first = np.lexsort((edges, -scores))[: max(_POOL, keep)]
     edges, scores = edges[first], _scaled(scores[first])
