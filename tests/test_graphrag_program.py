@@ -188,7 +188,7 @@ def test_the_time_is_given_by_part_and_the_lm_s_is_its_own() -> None:
 
 def test_a_plain_retriever_is_refused_with_the_way_to_a_graph() -> None:
     program = GraphRAG(world().index)
-    with pytest.raises(InputError, match=r"given Index .* GraphIndex\.open\(index_folder"):
+    with pytest.raises(InputError, match=r"GraphRAG is Index; .* GraphIndex\.open\(index_folder"):
         program(question=QUESTION)
 
 

@@ -16,6 +16,7 @@ import dspy
 from ga_dspy.errors import InputError
 from ga_dspy.graph import KnowledgeGraph, prune, sound_chain
 from ga_dspy.graph.clusters import passages_of
+from ga_dspy.graph.records import grouped
 from ga_dspy.graphrag.communities import Topic, rank_topics, summaries_text, topics_at, topics_with
 from ga_dspy.graphrag.records import Access
 from ga_dspy.graphrag.search import Found, GraphIndex, with_access
@@ -64,8 +65,8 @@ class Inquiry(State):
 
     Attributes:
         found: The search result.
-        topics: The topics shown, or the topics cited by an answer about the whole corpus.
-        quoted: Passages that the chain quotes but that were not read.
+        topics: The topics shown to the LM, or those cited by an answer about the whole corpus.
+        quoted: Passages that the evidence chain quotes although they were not read.
     """
 
     found: Found | None = None
@@ -76,32 +77,32 @@ class Inquiry(State):
 # --- The program.
 
 Mode = Literal["local", "graph", "global", "hybrid"]
-_LEADING: Final = 12
-"""How many facts are ranked if the prompt shows none."""
+_RANKED_FACTS: Final = 12
+"""The number of facts to rank if the prompt shows none."""
 
 
 class GraphRAG(MultiHopProgram):
     """Answer from the part of a corpus graph around the entities of a question.
 
-    `mode="local"` answers from facts, paths and passages around the question's names.
-    `mode="graph"` answers from facts and paths alone, which costs far fewer tokens; the evidence
-    quotes the passages that state them. `mode="global"` answers from the summaries of all
-    communities: it collects points from each, then answers from the points. `mode="hybrid"` is
-    local with the summaries around the names, and global for a question about the whole corpus
-    that names no entity.
+    `mode="local"` answers from facts, paths and passages around the entities that the question
+    names. `mode="graph"` answers only from facts and paths, which costs far fewer tokens; the
+    evidence quotes the passages that state them. `mode="global"` collects points from the summaries
+    of all communities, then answers from the points. `mode="hybrid"` works like "local" with
+    additional summaries, and like "global" for a question about the whole corpus that names no
+    entity.
 
-    If the question has no known name, entities are linked by meaning.
+    If the graph knows no name in the question, entities are linked by meaning.
 
     The program has public access; `program.for_caller(Access(labels=…))` returns it for a caller
-    with more labels. A call with labels leaves nothing in DSPy's trace, so that no optimizer makes
-    demos of restricted text.
+    with labels. A call with labels leaves nothing in DSPy's trace, so that no optimizer makes demos
+    of restricted text.
 
-    Besides the fields of every program, the prediction has `seconds` (of linking, expansion,
-    ranking, passages and lm), `gap` (whether the graph has none of the names), `linked` (the names
-    of the question that it has), `paths` (those found between the question's entities, as text) and
-    `communities` (the keys of the summaries used).
+    In addition to the fields of every program, the prediction has `seconds` (for linking,
+    expansion, ranking, passages and lm), `gap` (whether the graph knows none of the names),
+    `linked` (the names in the question that the graph knows), `paths` (the paths found between the
+    question's entities, as text) and `communities` (the keys of the summaries used).
 
-    The retriever is a `GraphIndex`.
+    The retriever must be a `GraphIndex`.
     """
 
     mode: Mode = setting('"local", "graph", "global" or "hybrid".', default="local")
@@ -112,13 +113,9 @@ class GraphRAG(MultiHopProgram):
         default=12,
         minimum=0,
     )
-    summaries: int = setting("Summaries that the hybrid mode shows.", default=3, minimum=0)
-    level: int = setting(
-        'Level of the communities that "global" reads; 0 is the coarsest.', default=0, minimum=0
-    )
-    batches: int = setting(
-        "Maximum LM calls that read summaries, the nearest topics first.", default=4, minimum=1
-    )
+    summaries: int = setting('Summaries to show in mode "hybrid".', default=3, minimum=0)
+    level: int = setting('Community level for "global"; 0 is the coarsest.', default=0, minimum=0)
+    batches: int = setting("Maximum LM calls that read summaries.", default=4, minimum=1)
     graph_tokens: int = setting("Token budget of facts, paths, points.", default=1500, minimum=50)
     summary_tokens: int = setting("Token budget of shown summaries.", default=1000, minimum=50)
     style: Style = setting(
@@ -134,8 +131,8 @@ class GraphRAG(MultiHopProgram):
         """Return the signatures of the LM's steps under these settings.
 
         Raises:
-            InputError: An answer from summaries is to have a style or a signature of its own; or a
-                custom signature has no output `answer`.
+            InputError: The mode does not go with other settings, or a custom signature has no
+                output `answer`.
         """
         if self.mode == "global":
             if self.style != "span" or self.answer_with is not None:
@@ -145,7 +142,6 @@ class GraphRAG(MultiHopProgram):
                     remedy='pass mode="hybrid" or "local"',
                 )
             return {"collect": CollectPoints, "answer": AnswerFromPoints}
-        steps: Signatures = {}
         if self.answer_with is not None:
             check_outputs(self.answer_with.output_fields.keys())
         shown: IndexKind = "graph" if self.facts or self.paths else None
@@ -158,23 +154,23 @@ class GraphRAG(MultiHopProgram):
         answering = self.answer_with or answer_signature(
             shown, passages=self.mode != "graph", style=self.style
         )
-        if self.mode == "hybrid":
-            steps |= {"collect": CollectPoints, "combine": AnswerFromPoints}
-            if self.summaries and self.answer_with is None:
-                answering = with_summaries(answering)
-        return {**steps, "answer": answering}
+        if self.mode != "hybrid":
+            return {"answer": answering}
+        if self.summaries and self.answer_with is None:
+            answering = with_summaries(answering)
+        return {"collect": CollectPoints, "combine": AnswerFromPoints, "answer": answering}
 
     @property
     def graph_index(self) -> GraphIndex:
-        """Return the passages and their graph.
+        """Return the index and its graph.
 
         Raises:
-            InputError: The program was made with passages alone.
+            InputError: The retriever has no graph.
         """
         source = getattr(self.retriever, "source", self.retriever)
         if not isinstance(source, GraphIndex):
             raise InputError(
-                f"GraphRAG was given {type(source).__name__} to retrieve from",
+                f"the retriever of GraphRAG is {type(source).__name__}",
                 expected="a GraphIndex: an index together with the graph of its passages",
                 remedy="build the graph with `ga-dspy graph build` and name it with --graph, or "
                 "pass GraphIndex.open(index_folder, graph_folder)",
@@ -186,36 +182,36 @@ class GraphRAG(MultiHopProgram):
         return self.with_retrievers(with_access(access))
 
     def _access_scope(self) -> AbstractContextManager[Any]:
-        """Keep restricted text out of the trace that few-shot demos are made of."""
+        """Keep restricted text out of the trace, from which optimizers make few-shot demos."""
         return dspy.context(trace=None) if self.scope else nullcontext()
 
     def start(self, question: str) -> Inquiry:
-        """Return the state of a question before anything was read."""
+        """Return the initial state of a question."""
         return Inquiry(super().start(question).question, self)
 
     def check_ready(self) -> None:
-        """Also check that there is a graph, and summaries if the mode needs them."""
+        """Also check that there is a graph, and that there are summaries if the mode needs them."""
         super().check_ready()
         _ = self.graph_index
         if self.mode == "global" or (self.mode == "hybrid" and self.summaries):
             _ = self._topics
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
-        """Search the graph and answer from what it finds, or from summaries of the corpus."""
+        """Search the graph and answer from the result, or answer from summaries of the corpus."""
         inquiry, question = cast("Inquiry", state), state.question
         if self.mode == "global":
             return (yield from self._overview(inquiry, "answer"))
-        index, keep = self.graph_index, self.facts or _LEADING
+        index, keep = self.graph_index, self.facts or _RANKED_FACTS
         find: Any = partial(index.find, hops=self.hops, paths=self.paths, keep=keep)
         yield from tell_search(1, question)
         found: Found = yield Search(find, question, self.k)
         inquiry.found = found
         if self.mode == "hybrid" and found.gap and is_global(question):
             return (yield from self._overview(inquiry, "combine"))
-        passages = self._stating(found) if self.mode == "graph" else found.passages
+        passages = self._stating_passages(found) if self.mode == "graph" else found.passages
         fresh = inquiry.reading.add(question, passages)
         yield from tell_passages(1, fresh, [passage.id for passage in passages])
-        inquiry.graph = self._used(found)
+        inquiry.graph = self._shown_graph(found)
         unknown = "the graph has no name of the question: entities were linked by meaning"
         inquiry.step = self._step(inquiry, unknown if found.gap else "")
         yield from end_round(inquiry)
@@ -227,28 +223,27 @@ class GraphRAG(MultiHopProgram):
 
     def _shown_edges(self, found: Found) -> list[int]:
         facts = [fact.edge for fact in found.facts] if self.facts else []
-        walked = [edge for path in found.paths for edge in path.edges]
-        return list(dict.fromkeys([*facts, *walked]))
+        on_paths = chain.from_iterable(path.edges for path in found.paths)
+        return list(dict.fromkeys([*facts, *on_paths]))
 
-    def _stating(self, found: Found) -> list[Passage]:
+    def _stating_passages(self, found: Found) -> list[Passage]:
         """Return the passages that state the shown facts and paths, a few for each."""
-        index, graph = self.graph_index, found.view.graph
+        graph = found.view.graph
         stated = (graph.passages_of_edge(edge)[:MAX_EVIDENCE] for edge in self._shown_edges(found))
         ids = dict.fromkeys(chain.from_iterable(stated))
-        return [each for id in ids if (each := index.passage(id))]
+        return list(filter(None, map(self.graph_index.passage, ids)))
 
-    def _used(self, found: Found) -> KnowledgeGraph:
-        """Return the shown facts and paths as a graph; relations of a subject stand together."""
+    def _shown_graph(self, found: Found) -> KnowledgeGraph:
+        """Return the shown facts and paths as a graph, with relations grouped by their head."""
         linked = [link.node for link in found.linked if link.how != "vector"] if self.facts else []
         heads, edges = found.view.graph.heads, self._shown_edges(found)
-        subjects = [heads[edge] for edge in edges]
-        ordered = sorted(edges, key=lambda edge: subjects.index(heads[edge]))
-        return found.view.graph.subgraph(linked, ordered)
+        by_head = grouped((heads[edge], edge) for edge in edges)
+        return found.view.graph.subgraph(linked, chain.from_iterable(by_head.values()))
 
     def _step(
         self, inquiry: Inquiry, rule: str, failures: Iterable[str] = (), **stated: str
     ) -> Step:
-        """Return the only step of a question: what was read, what of the graph was used."""
+        """Return the only step of a question: the passages read and the part of the graph used."""
         read = tuple(passage.id for passage in inquiry.reading.passages.values())
         return Step(
             number=1,
@@ -267,8 +262,7 @@ class GraphRAG(MultiHopProgram):
     def _topics(self) -> tuple[Topic, ...]:
         if not self.graph_index.topics:
             raise InputError(
-                f"mode={self.mode!r} needs summaries of the graph's communities, and the "
-                "GraphIndex has none",
+                f"mode={self.mode!r} needs summaries of communities, and the GraphIndex has none",
                 expected="a graph that was built with summaries",
                 remedy="run `ga-dspy graph build … --summaries`, or GraphIndex.open(index, graph, "
                 'summaries=True); mode="local" needs none',
@@ -276,7 +270,7 @@ class GraphRAG(MultiHopProgram):
         return self.graph_index.topics
 
     def answer_inputs(self, state: State) -> dict[str, str]:
-        """Return the facts and paths that were found, and the summaries around them."""
+        """Return the facts and paths that were found, and the summaries about their entities."""
         inquiry, inputs = cast("Inquiry", state), dict[str, str]()
         if inquiry.found is not None and (self.facts or self.paths):
             inputs["graph"] = self._graph_text(inquiry, inquiry.found)
@@ -285,17 +279,17 @@ class GraphRAG(MultiHopProgram):
         return inputs
 
     def _graph_text(self, inquiry: Inquiry, found: Found) -> str:
-        """Return the graph in the compact form, pruned to the budget that the paths leave."""
+        """Return the facts, pruned to the budget that the paths leave, and the paths."""
         labels = inquiry.reading.labels
-        # A path of one relation is among the facts already.
-        chains = chains_text(found, labels, least=2 if self.facts else 1)
-        left = max(self.graph_tokens - self.count(chains), 0) if chains else self.graph_tokens
-        listed = inquiry.graph if self.facts else KnowledgeGraph()
-        pruned = prune(listed, inquiry.question, left, self.count, labels=labels)
-        return "\n".join(part for part in (pruned.text, chains) if part and part != EMPTY) or EMPTY
+        # A path of a single relation is already among the facts.
+        paths = chains_text(found, labels, least=2 if self.facts else 1)
+        left = max(self.graph_tokens - self.count(paths), 0) if paths else self.graph_tokens
+        facts = inquiry.graph if self.facts else KnowledgeGraph()
+        pruned = prune(facts, inquiry.question, left, self.count, labels=labels)
+        return "\n".join(part for part in (pruned.text, paths) if part and part != EMPTY) or EMPTY
 
     def _chain(self, inquiry: Inquiry, end: Conclusion) -> tuple[EvidenceLink, ...]:
-        """Return the links that lead from what the question names to the answer."""
+        """Return the links that lead from the entities in the question to the answer."""
         if inquiry.found is None or self.style != "span" or not end.is_answer:
             return ()
         read = {passage.id: passage for passage in inquiry.reading.passages.values()}
@@ -304,7 +298,7 @@ class GraphRAG(MultiHopProgram):
         others = frozenset[str]().union(*stated) - read.keys()
         passages = (index.passage(id) for id in others)
         known = read | {passage.id: passage for passage in passages if passage}
-        # Entities that were linked by another spelling or by meaning are not in the question.
+        # The question does not mention entities that were linked by another spelling or by meaning.
         linked = " ; ".join((inquiry.question, *(link.name for link in inquiry.found.linked)))
         texts = (inquiry.question, linked)
         chains = (sound_chain(inquiry.graph, text, end.answer, known) for text in texts)
@@ -314,9 +308,9 @@ class GraphRAG(MultiHopProgram):
         return links
 
     def _overview(self, inquiry: Inquiry, combine: str) -> Conversation[dspy.Prediction]:
-        """Map: points from the summaries of the whole corpus. Reduce: an answer from the points.
+        """Collect points from summaries of the whole corpus (map); answer from them (reduce).
 
-        After "From Local to Global: A Graph RAG Approach to Query-Focused Summarization" (Edge et
+        Source: "From Local to Global: A Graph RAG Approach to Query-Focused Summarization" (Edge et
         al., 2024).
         """
         topics = rank_topics(topics_at(self._topics, self.level), inquiry.question)
@@ -327,7 +321,7 @@ class GraphRAG(MultiHopProgram):
         answered = (reply.answer or "").strip()
         labels = [n for n in cited_labels(free_text(reply.get("cited"))) if 1 <= n <= read]
         inquiry.topics, inquiry.notes = tuple(topics[n - 1] for n in labels), notes
-        # The answer cites summaries; its evidence is the passages behind them.
+        # The answer cites summaries; its evidence is the passages of their communities.
         passages = passages_behind(answered, inquiry.topics, self.graph_index, self.k)
         inquiry.reading.add(inquiry.question, passages)
         inquiry.graph = stated_in(passages, inquiry.topics, self.graph_index)
@@ -347,12 +341,12 @@ class GraphRAG(MultiHopProgram):
     def _survey(
         self, inquiry: Inquiry, topics: Sequence[Topic]
     ) -> Conversation[tuple[list[Point], int, list[str]]]:
-        """Collect points from topics, numbered from 1, as many at a time as a prompt holds.
+        """Collect points from topics, numbered from 1, in batches that fit a prompt.
 
-        It ends where the number of calls or the token budget allows no more.
+        The survey ends when the number of calls or the token budget is exhausted.
 
         Returns:
-            The points, how many of the topics were read, from the first, and the failures.
+            The points, the number of topics read (the first ones), and the error messages.
         """
         points, failures = list[Point](), list[str]()
         read, room = 0, max(inquiry.budget.room("collect"), MINIMUM_ROOM)
@@ -406,9 +400,9 @@ def is_global(question: str) -> bool:
 
 
 def chains_text(found: Found, labels: Mapping[str, int], *, least: int) -> str:
-    """Return the paths between linked entities, one per line under a heading; "" if none.
+    """Return the paths between linked entities, one per line under a heading; "" if there are none.
 
-    Their arrows are "→" and "←", unlike those of relations, because a path is not a new relation.
+    Paths have the arrows "→" and "←", unlike relations, because a path states nothing new.
 
     Args:
         found: The search result.
@@ -427,19 +421,19 @@ def chains_text(found: Found, labels: Mapping[str, int], *, least: int) -> str:
 # --- Points that an LM collects from summaries.
 
 UNRATED: Final = 50
-"""The default helpfulness of an unrated point."""
+"""The rating of a point that the LM did not rate."""
 
 _RATED: Final = re.compile(r"\s*\((?:helpfulness:?\s*)?(\d{1,3})(?:\s*/\s*100|\s*%)?\)\s*[.;]?\s*$")
 _CITED: Final = re.compile(r"\s*\[((?:\s*\d+\s*[,;]?)+)\]\s*[.;]?\s*$")
 
 
 class Point(NamedTuple):
-    """A statement of summaries.
+    """A statement from summaries that helps to answer a question.
 
     Attributes:
         text: The statement.
-        labels: The numbers of the summaries; never empty.
-        rating: How much it helps to answer the question, from 0 to 100.
+        labels: The numbers of the summaries that state it; never empty.
+        rating: How much it helps, from 0 to 100.
     """
 
     text: str
@@ -447,15 +441,15 @@ class Point(NamedTuple):
     rating: int
 
     def __str__(self) -> str:
-        """Return one line of a prompt."""
+        """Return the point as a line of a prompt."""
         return f"- {self.text} [{','.join(map(str, self.labels))}]"
 
 
 def read_points(text: str, shown: Mapping[int, Passage]) -> tuple[Point, ...]:
-    r"""Read the points that an LM wrote, with rating and numbers in any order.
+    r"""Parse the points in a reply; rating and summary numbers may stand in any order.
 
-    A point without a valid number belongs to the first summary that mentions it. A point that no
-    summary mentions, or that is rated 0, is dropped.
+    A point without a valid number is attributed to the first summary that contains its text. A
+    point that no summary contains, or that is rated 0, is dropped.
 
     >>> shown = {3: Passage(id="c", title="Rivers", text="The Gilão is short.")}
     >>> read_points("- The Gilão is short [3] (80)\n- It is deep [9] (70)", shown)
@@ -506,34 +500,34 @@ def _batches(
         yield batch
 
 
-# --- The evidence of an answer from summaries: the passages behind them.
+# --- Evidence of an answer from summaries: the passages of their communities.
 
 _CONSIDERED: Final = 20
-"""The maximum number of passages of a community that are compared with the answer."""
+"""The maximum number of passages per community that are compared with the answer."""
 
 
 def passages_behind(
     answer: str, topics: Iterable[Topic], index: GraphIndex, most: int
 ) -> tuple[Passage, ...]:
-    """Return the readable passages behind some topics that are nearest to an answer.
+    """Return the passages of some topics that are most similar to an answer.
 
-    The best passage of each topic comes before any second passage.
+    The best passage of each topic comes before any second passage. Passages that the caller may not
+    read are left out.
     """
-    public, ranked = index.graph.public, list[list[Passage]]()
+    public, answer_words, ranked = index.graph.public, _words(answer), list[list[Passage]]()
     for topic in topics:
-        edges = topic.community.edges
-        stated = Counter(id for edge in edges for id in public.passages_of_edge(edge))
-        known = (index.passage(id) for id, _ in stated.most_common())
-        read = list(islice(filter(None, known), _CONSIDERED))
-        ranked.append(sorted(read, key=lambda p: -_shared(answer, p.content)))
-    turns = (passage for turn in zip_longest(*ranked) for passage in turn if passage)
-    return tuple({passage.id: passage for passage in turns}.values())[:most]
+        stated = Counter(chain.from_iterable(map(public.passages_of_edge, topic.community.edges)))
+        readable = filter(None, (index.passage(id) for id, _ in stated.most_common()))
+        considered = islice(readable, _CONSIDERED)
+        ranked.append(sorted(considered, key=lambda p: -len(answer_words & _words(p.content))))
+    in_turn = filter(None, chain.from_iterable(zip_longest(*ranked)))
+    return tuple({passage.id: passage for passage in in_turn}.values())[:most]
 
 
 def stated_in(
     passages: Iterable[Passage], topics: Iterable[Topic], index: GraphIndex
 ) -> KnowledgeGraph:
-    """Return what passages state about the entities of some topics, in the caller's graph."""
+    """Return the part of the caller's graph that passages state about the entities of topics."""
     public, graph = index.graph.public, index.graph.visible(index.access).graph
     names = {public.name(node) for topic in topics for node in topic.community.nodes}
     members = {node for name in names for node in graph.find(name)}
@@ -543,6 +537,5 @@ def stated_in(
     return graph.subgraph((), edges)
 
 
-def _shared(one: str, other: str) -> int:
-    """Return the number of words that two texts share."""
-    return len({word.folded for word in words(one)} & {word.folded for word in words(other)})
+def _words(text: str) -> set[str]:
+    return {word.folded for word in words(text)}
