@@ -2,8 +2,8 @@
 
 Programs search, ground and score on the workers. The driver process makes every LM call, with its
 key, cache, retries, budget and journals. A run on many machines therefore behaves like a run on
-one: a worker that dies loses no finished call, and no key leaves the driver. The driver makes a few
-hundred calls per second.
+one: a worker that dies loses no finished call, and no key leaves the driver. The driver can make a
+few hundred calls per second.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _CLUSTER = "ga_dspy_cluster"
-_CARRIED = ("adapter", "track_usage", PATIENCE, "ga_dspy_where")
+_WORKER_SETTINGS = ("adapter", "track_usage", PATIENCE, "ga_dspy_where")
 """Settings of DSPy's context that also apply on the workers."""
 
-_PATIENCE_WITH_MACHINES = 120.0
+_CHECK_SECONDS = 120.0
 """Seconds without a result after which the run is aborted if the cluster has no machine left."""
 
 
@@ -47,8 +47,8 @@ _PATIENCE_WITH_MACHINES = 120.0
 def on_ray(address: str) -> Iterator[None]:
     """Run the work inside this block on a Ray cluster.
 
-    The machines of the cluster need the same version of this library, and the files of an index or
-    a graph at the same path.
+    Every machine needs the same version of this library, and the files of an index or a graph at
+    the same path.
 
     Args:
         address: The address of the cluster, "ray://head:10001" or "head:6379". "auto" connects to
@@ -63,7 +63,7 @@ def on_ray(address: str) -> Iterator[None]:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         if host and port.isdecimal():
-            # Ray itself retries for minutes.
+            # Fails at once; Ray would retry for minutes.
             socket.create_connection((host, int(port)), timeout=10).close()
         try:
             ray.init(address, **options)
@@ -102,11 +102,11 @@ def map_parallel(
     dies, its items run again on another one.
 
     Args:
-        work: The function to call; it reads its LM from `dspy.settings.lm`. On a cluster it must
-            be picklable.
+        work: The function to call; it gets its LM from `dspy.settings.lm`. On a cluster it must be
+            picklable.
         items: The arguments, one for each call.
-        threads: How many items run in parallel.
-        lm_for: Return the LM for an item; the LM stays in this process.
+        threads: Number of items that run in parallel.
+        lm_for: Returns the LM for an item; the LM stays in this process.
 
     Raises:
         InputError: `threads` is below 1, or the work cannot be pickled.
@@ -119,16 +119,16 @@ def map_parallel(
         yield from _ClusterRun(ray, work, items, threads, lm_for).results()
         return
 
-    def here(item: Item) -> Result:
-        # Each item has its own trace: threads would mix theirs, and a long run would grow it.
+    def run(item: Item) -> Result:
+        # A trace per item: threads would mix a shared one, and a long run would grow it.
         trace: Any = None if dspy.settings.trace is None else []
         with dspy.context(lm=lm_for(item), trace=trace):
             return work(item)
 
-    yield from parallel(here, items, threads)
+    yield from parallel(run, items, threads)
 
 
-# --- The driver: sends items to workers, and makes their LM calls
+# --- The driver: sends items to workers, and makes their LM calls.
 
 
 class _ClusterRun:
@@ -139,15 +139,15 @@ class _ClusterRun:
     ) -> None:
         self.ray, self.items, self.threads, self.lm_for = ray, items, threads, lm_for
         self.lms: dict[tuple[int, str], Any] = {}
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        on_driver = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
         self.calls = ray.remote(_Calls).options(
-            num_cpus=0, max_concurrency=10_000, scheduling_strategy=here
+            num_cpus=0, max_concurrency=10_000, scheduling_strategy=on_driver
         ).remote()  # fmt: skip
-        carried = {key: dspy.settings.get(key) for key in _CARRIED if key in dspy.settings}
+        settings = {key: dspy.settings.get(key) for key in _WORKER_SETTINGS if key in dspy.settings}
         try:
-            self.given = [ray.put((work, _portable(dspy.settings.lm), carried))]
+            self.shared = [ray.put((work, _portable(dspy.settings.lm), settings))]
         except (TypeError, AttributeError, ValueError) as error:
             raise InputError(
                 f"the work cannot be pickled for other machines ({error})",
@@ -158,7 +158,7 @@ class _ClusterRun:
     def results(self) -> Generator[Any, None, None]:
         """Run the items; yield results as they finish.
 
-        If a worker or its machine dies, Ray starts the worker and its items again elsewhere.
+        If a worker or its machine dies, Ray restarts the worker and its items elsewhere.
         """
         ray = self.ray
         size = max(1, min(self.threads, int(ray.cluster_resources().get("CPU", 1))))
@@ -167,17 +167,17 @@ class _ClusterRun:
             max_concurrency=slots, max_restarts=-1, max_task_retries=-1,
             scheduling_strategy="SPREAD",
         )  # fmt: skip
-        workers = [actor.remote(self.given, self.calls) for _ in range(size)]
+        workers = [actor.remote(self.shared, self.calls) for _ in range(size)]
         pool = ray.util.ActorPool((workers * slots)[: self.threads])
         stop, context = threading.Event(), contextvars.copy_context()
         relay = threading.Thread(target=context.run, args=(self._relay, stop), daemon=True)
         relay.start()
         try:
             for numbered in enumerate(self.items):
-                pool.submit(lambda worker, given: worker.do.remote(*given), numbered)
+                pool.submit(lambda worker, numbered: worker.do.remote(*numbered), numbered)
             while pool.has_next():
                 try:
-                    yield pool.get_next_unordered(timeout=_PATIENCE_WITH_MACHINES)
+                    yield pool.get_next_unordered(timeout=_CHECK_SECONDS)
                 except ray.exceptions.RayTaskError as error:
                     raise error.cause from error
                 except (TimeoutError, ray.exceptions.RayError) as error:
@@ -190,9 +190,9 @@ class _ClusterRun:
                     ) from error
         finally:
             stop.set()
-            for killed in (*workers, self.calls):
+            for remote in (*workers, self.calls):
                 with suppress(Exception):
-                    ray.kill(killed)
+                    ray.kill(remote)
             relay.join(5)
 
     def _relay(self, stop: threading.Event) -> None:
@@ -208,24 +208,23 @@ class _ClusterRun:
         self, number: int, attempt: tuple[int, str], step: str, prompt: Any, messages: Any,
         settings: Any,
     ) -> None:  # fmt: skip
-        answer: Any = None
         tally = _Tally(step)
         try:
-            # An item that runs again gets another LM, which counts its calls from the start.
+            # A restarted item gets a new LM, which counts its calls from the start.
             lm = self.lms.setdefault(attempt, self.lm_for(self.items[attempt[0]]))
-            heard = [*(dspy.settings.callbacks or []), tally]
-            with dspy.context(**{METER: tally}, callbacks=heard):
+            callbacks = [*(dspy.settings.callbacks or []), tally]
+            with dspy.context(**{METER: tally}, callbacks=callbacks):
                 _, result = recorded(lambda: lm(prompt, messages=messages, **settings))
             answer = json.loads(json.dumps(result.dump(), default=vars))
         except (Exception, BudgetExceeded) as error:  # noqa: BLE001 - raised again in the worker
-            answer = _sendable(error)
+            answer = _picklable(error)
         self.calls.answer.remote(number, (answer, tally.failed, tally.waited))
 
 
 class _Tally(BaseCallback):
-    """Counts failed attempts of a call, and the seconds spent waiting for the endpoint.
+    """Counts the failed attempts of a call, and the seconds spent waiting for the endpoint.
 
-    It replaces the program's meter, which is on a worker.
+    It stands in for the program's meter, which is on a worker.
     """
 
     def __init__(self, step: str) -> None:
@@ -236,8 +235,8 @@ class _Tally(BaseCallback):
         self.failed += exception is not None
 
 
-def _sendable(error: BaseException) -> BaseException:
-    """Return the error, or one with its message if it cannot be pickled."""
+def _picklable(error: BaseException) -> BaseException:
+    """Return the error, or another one with its message if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - unpickling may raise anything
@@ -256,30 +255,31 @@ def _portable(lm: Any) -> Any:
     return copy
 
 
-# --- The workers
+# --- The workers.
 
 
 class _Calls:
-    """A queue of LM calls: workers add requests, the driver takes and answers them."""
+    """A queue of LM calls: workers add requests, and the driver takes and answers them."""
 
     def __init__(self) -> None:
-        self.asked: asyncio.Queue[Any] = asyncio.Queue()
+        self.requests: asyncio.Queue[Any] = asyncio.Queue()
         self.replies: dict[int, asyncio.Future[Any]] = {}
         self.numbers = count()
 
     async def ask(self, *request: Any) -> Any:
         number, reply = next(self.numbers), asyncio.get_running_loop().create_future()
         self.replies[number] = reply
-        await self.asked.put((number, *request))
+        await self.requests.put((number, *request))
         return await reply
 
     async def take(self) -> list[Any]:
+        """Return all waiting requests; wait up to a second for the first one."""
+        taken = list[Any]()
         with suppress(TimeoutError):
-            taken = [await asyncio.wait_for(self.asked.get(), 1)]
-            while not self.asked.empty():
-                taken.append(self.asked.get_nowait())
-            return taken
-        return []
+            taken.append(await asyncio.wait_for(self.requests.get(), 1))
+        while not self.requests.empty():
+            taken.append(self.requests.get_nowait())
+        return taken
 
     async def answer(self, number: int, answer: Any) -> None:
         self.replies.pop(number).set_result(answer)
@@ -288,21 +288,21 @@ class _Calls:
 class _Worker:
     """An actor that runs several items in parallel."""
 
-    def __init__(self, given: Sequence[Any], calls: Any) -> None:
-        # In a list: Ray warns if a worker that it may restart is given an object itself.
-        self.work, self.lm, self.settings = require("ray", "cluster").get(given[0])
+    def __init__(self, shared: Sequence[Any], calls: Any) -> None:
+        # In a list: Ray warns if a worker that it may restart gets an object itself.
+        self.work, self.lm, self.settings = require("ray", "cluster").get(shared[0])
         self.calls = calls
 
-    def do(self, place: int, item: Any) -> Any:
+    def do(self, number: int, item: Any) -> Any:
         lm = self.lm
         if isinstance(lm, dspy.BaseLM):
-            lm = _RelayedLM(lm, self.calls, (place, uuid4().hex))
+            lm = _RelayedLM(lm, self.calls, (number, uuid4().hex))
         with dspy.context(**self.settings, lm=lm):
             return self.work(item)
 
 
 class _RelayedLM(LMWrapper):
-    """An LM whose calls the driver makes."""
+    """An LM whose calls are made by the driver."""
 
     def __init__(self, lm: dspy.BaseLM, calls: Any, attempt: tuple[int, str]) -> None:
         super().__init__(lm)
@@ -315,8 +315,8 @@ class _RelayedLM(LMWrapper):
         """Call the LM."""
         ray, meter = require("ray", "cluster"), dspy.settings.get(METER)
         step = "" if meter is None else meter.step
-        asked = self.calls.ask.remote(self.attempt, step, prompt, messages, kwargs)
-        answer, failed, waited = ray.get(asked)
+        reply = self.calls.ask.remote(self.attempt, step, prompt, messages, kwargs)
+        answer, failed, waited = ray.get(reply)
         if meter is not None:
             meter.add_failed(failed, waited)
         if isinstance(answer, BaseException):
