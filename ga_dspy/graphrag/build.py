@@ -365,11 +365,8 @@ class Reader:
                 expected="the same LM, instructions and settings for all passages of a graph",
                 remedy="pass the same LM and extractor, or build into another folder",
             )
-        self.stated = {
-            "extraction": extraction,
-            "lm": str(getattr(self.lm, "model", "")),
-            "extractor": self.extractor.own_settings(),
-        }
+        name, settings = str(getattr(self.lm, "model", "")), self.extractor.own_settings()
+        self.stated = {"extraction": extraction, "lm": name, "extractor": settings}
 
     def read(
         self, passages: Sequence[Passage], obsolete: Collection[str] | None = None

@@ -29,12 +29,7 @@ TitleOf = Callable[[str, str], str]
 
 def admitted(load: Load) -> Records:
     """Return a cached function that loads the admitted records of a passage."""
-
-    @cache
-    def records(id: str) -> GraphUpdate:
-        return admit(load({id}))[0]
-
-    return records
+    return cache(lambda id: admit(load({id}))[0])
 
 
 def resolve_change(

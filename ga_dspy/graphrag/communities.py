@@ -116,14 +116,13 @@ def _divide(graph: CorpusGraph, nodes: list[int]) -> list[list[int]]:
         return [nodes]
     igraph = require("igraph", "graph")
     vertex = {node: i for i, node in enumerate(nodes)}
-    edges = Counter[tuple[int, int]]()
+    counts = Counter[tuple[int, int]]()
     for head, tail in zip(graph.heads.tolist(), graph.tails.tolist(), strict=True):
         if head in vertex and tail in vertex and head != tail:
             one, other = vertex[head], vertex[tail]
-            edges[min(one, other), max(one, other)] += 1
-    pairs = sorted(edges)
-    network = igraph.Graph(n=len(nodes), edges=pairs)
-    weights = [edges[pair] for pair in pairs] or None
+            counts[min(one, other), max(one, other)] += 1
+    edges = dict(sorted(counts.items()))
+    network, weights = igraph.Graph(n=len(nodes), edges=list(edges)), list(edges.values()) or None
     igraph.set_random_number_generator(random.Random(_SEED))
     try:
         division = network.community_leiden("modularity", weights=weights, n_iterations=10)
@@ -161,13 +160,11 @@ def community_text(graph: CorpusGraph, community: Community) -> str:
 
 def _leaving(graph: CorpusGraph, nodes: Sequence[int]) -> list[int]:
     """Return relations that lead out of a community, a few per entity."""
-    members, rank = set(nodes), dict[int, int]()
+    members, rank, heads, tails = set(nodes), dict[int, int](), graph.heads, graph.tails
     for i, node in enumerate(nodes[:_MAX_LINES]):
-        ends = {
-            j: int(graph.heads[j] + graph.tails[j]) - node for j in graph.network.incident(node)
-        }
-        others = sorted(set(ends.values()) - members, key=graph.name)[:_LEAVING_EACH]
-        rank |= {j: i for j, other in ends.items() if other in others}
+        other_end = {j: int(heads[j] + tails[j]) - node for j in graph.network.incident(node)}
+        others = sorted(set(other_end.values()) - members, key=graph.name)[:_LEAVING_EACH]
+        rank |= {j: i for j, other in other_end.items() if other in others}
     row = dict(zip(rank, map(json.dumps, _stated(graph, [*rank])), strict=True))
     return sorted(rank, key=lambda j: (rank[j], row[j]))[:_MAX_LEAVING]
 

@@ -125,8 +125,7 @@ class CorpusGraph:
         if latest:
             tables = tables.latest(sources.rules)
         graph = cls(tables, sources.stated_by, latest=latest)
-        graph.unused_overrides = resolved.unused
-        graph.left_out = resolved.left_out
+        graph.unused_overrides, graph.left_out = resolved.unused, resolved.left_out
         return graph
 
     @property
@@ -324,9 +323,8 @@ class CorpusGraph:
             withheld = {id: labels for id, labels in withheld.items() if id in passages}
             hidden = set(self.passages) - passages
         if conditions != ANY_RELATION:
-            for id, update in self.sources.records.items():
-                if not all(map(conditions.admit, update.relations)):
-                    hidden.add(id)
+            records = self.sources.records.items()
+            hidden |= {id for id, one in records if not all(map(conditions.admit, one.relations))}
 
         def load(ids: Set[str] | None) -> Sources:
             return self._load(ids).stated_by(passages).keeping(conditions.admit)

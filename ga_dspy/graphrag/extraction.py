@@ -76,17 +76,14 @@ class Extraction(BaseModel):
 class Extractor(Configured):
     """Extracts grounded entities and relations from passages.
 
-    Its predictors are `extract` and, with `gleanings`, `glean`, which asks for missed relations.
+    Its predictors are `extract` and, with `gleanings`, `glean`, which asks for missed facts. Of
+    more relations than `max_relations`, the first ones in the reply are kept.
     """
 
     schema: Schema | None = setting("Types and relations of the graph.", default=None)
     per_call: int = setting("Passages per LM call.", default=1, minimum=1, maximum=100)
-    max_relations: int | None = setting(
-        "Maximum relations per passage, in the order of the reply.", default=None, minimum=1
-    )
-    gleanings: int = setting(
-        "Further LM calls for relations that a reply missed.", default=0, minimum=0, maximum=5
-    )
+    max_relations: int | None = setting("Maximum relations per passage.", default=None, minimum=1)
+    gleanings: int = setting("Further LM calls for missed facts.", default=0, minimum=0, maximum=5)
 
     def __post_init__(self) -> None:
         """Check the settings; make the predictors."""
@@ -126,17 +123,15 @@ class Extractor(Configured):
             own["glean"] = self.glean.dump_state()
         names = ("temperature", "max_tokens", "reasoning_effort")
         sampling = {key: lm.kwargs.get(key) for key in names} if hasattr(lm, "kwargs") else {}
-        return digest_of(
-            {
-                "format": _FORMAT,
-                "state": {k: v for k, v in self.extract.dump_state().items() if k != "lm"},
-                "fields": str(self.extract.signature.model_json_schema()["properties"].keys()),
-                "lm": getattr(lm, "model", ""),
-                "sampling": sampling,
-                **({"settings": own} if own else {}),
-                **nondefault_settings(self.extract, lm, type(self)),
-            }
-        )
+        content = {
+            "format": _FORMAT,
+            "state": {k: v for k, v in self.extract.dump_state().items() if k != "lm"},
+            "fields": str(self.extract.signature.model_json_schema()["properties"].keys()),
+            "lm": getattr(lm, "model", ""),
+            "sampling": sampling,
+            **nondefault_settings(self.extract, lm, type(self)),
+        }
+        return digest_of(content | {"settings": own} if own else content)
 
     def _predictor(self, signature: type[dspy.Signature]) -> dspy.Predict:
         predictor = dspy.Predict(signature)
@@ -243,8 +238,7 @@ def needed_lm(lm: Any, predictor: dspy.Predict) -> Any:
         raise InputError(
             "no LM is configured",
             expected="an LM to call",
-            remedy="pass lm=…, or run dspy.configure(lm=ga_dspy.extractive_lm()) for the embedded "
-            "one",
+            remedy="pass lm=…, or run dspy.configure(lm=…); ga_dspy.extractive_lm() needs no key",
         )
     return lm
 

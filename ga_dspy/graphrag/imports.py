@@ -258,17 +258,15 @@ def _rdf(path: Path, name: str) -> Iterator[Record]:
     same = (owl.sameAs, skos.exactMatch)
     schema = tuple(map(str, (rdf, rdfs, owl, skos)))
 
-    def is_literal(node: Any) -> bool:
-        return isinstance(node, rdflib.Literal)
-
     def literals(node: Any, properties: Iterable[Any]) -> list[str]:
         """Return the values in English or without a language; if there are none, all values."""
-        values = sorted(o for p in properties for o in graph.objects(node, p) if is_literal(o))
+        objects = chain.from_iterable(graph.objects(node, p) for p in properties)
+        values = sorted(value for value in objects if isinstance(value, rdflib.Literal))
         english = [text for text in values if (text.language or "en").startswith("en")]
         return list(dict.fromkeys(map(str, english or values)))
 
     def name_of(node: Any) -> str:
-        if is_literal(node):
+        if isinstance(node, rdflib.Literal):
             return str(node)
         if names := literals(node, labels):
             return names[0]
@@ -276,7 +274,7 @@ def _rdf(path: Path, name: str) -> Iterator[Record]:
         return local.replace("_", " ")
 
     def end(side: str, node: Any) -> dict[str, Any]:
-        if is_literal(node):
+        if isinstance(node, rdflib.Literal):
             return {side: str(node)}
         kinds = sorted(graph.objects(node, rdf.type))
         types = [_in_words(name_of(kind)) for kind in kinds if not str(kind).startswith(schema)]
@@ -304,12 +302,11 @@ def _rdf(path: Path, name: str) -> Iterator[Record]:
                 yield f"resource {node}", row
 
 
-_RDF_FILES: Final = (".nt", ".ttl", ".n3", ".rdf", ".owl", ".jsonld")
 _READERS: Final[Mapping[str, Callable[[Path, str], Iterator[Record]]]] = {
     **dict.fromkeys((".csv", ".tsv"), _table),
     **dict.fromkeys((".jsonl", ".ndjson"), _json_lines),
     ".graphml": _graphml,
-    **dict.fromkeys(_RDF_FILES, _rdf),
+    **dict.fromkeys((".nt", ".ttl", ".n3", ".rdf", ".owl", ".jsonld"), _rdf),
 }
 
 # --- From rows to passages with records

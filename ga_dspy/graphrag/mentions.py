@@ -77,16 +77,15 @@ def mentions_of(
     )
     found = list[Mention]()
     for node, part in parts:
-        is_person = any(reference.traits.kind == "person" for reference in part)
+        is_person = any(one.traits.kind == "person" for one in part)
         mentions = set[Mention]()
         for one in part:
             linked = tuple(sorted({*one.aliases, *stated.get((one.name, one.passages), ())}))
             ids = tuple(sorted(f"{key}: {value}" for key, value in one.traits.ids))
             is_end = one.entity is None
             for passage in one.passages or ("",):
-                mentions.add(
-                    Mention(node, one.key, one.name, passage, is_end, is_person, linked, ids)
-                )
+                mention = Mention(node, one.key, one.name, passage, is_end, is_person, linked, ids)
+                mentions.add(mention)
         found += sorted(mentions)
     return found
 

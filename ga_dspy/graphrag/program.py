@@ -91,7 +91,8 @@ class GraphRAG(MultiHopProgram):
     additional summaries, and like "global" for a question about the whole corpus that names no
     entity.
 
-    If the graph knows no name in the question, entities are linked by meaning.
+    If the graph knows no name in the question, entities are linked by meaning. With `facts=0` and
+    `paths=0`, the graph is not shown: it only ranks the passages.
 
     The program has public access; `program.for_caller(Access(labels=…))` returns it for a caller
     with labels. A call with labels leaves nothing in DSPy's trace, so that no optimizer makes demos
@@ -108,11 +109,7 @@ class GraphRAG(MultiHopProgram):
     mode: Mode = setting('"local", "graph", "global" or "hybrid".', default="local")
     hops: int = setting("Hops to search from the linked entities.", default=2, minimum=1)
     paths: int = setting("Paths to show between linked entities.", default=3, minimum=0)
-    facts: int = setting(
-        "Facts to show; without facts and paths the graph only ranks the passages.",
-        default=12,
-        minimum=0,
-    )
+    facts: int = setting("Facts to show.", default=12, minimum=0)
     summaries: int = setting('Summaries to show in mode "hybrid".', default=3, minimum=0)
     level: int = setting('Community level for "global"; 0 is the coarsest.', default=0, minimum=0)
     batches: int = setting("Maximum LM calls that read summaries.", default=4, minimum=1)

@@ -182,10 +182,7 @@ class Sources:
 
     @classmethod
     def of(
-        cls,
-        records: Mapping[str, GraphUpdate],
-        labels: Mapping[str, Iterable[str]],
-        rules: Rules,
+        cls, records: Mapping[str, GraphUpdate], labels: Mapping[str, Iterable[str]], rules: Rules
     ) -> Sources:
         """Sort records by passage and drop empty sets of labels."""
         checked = {id: frozenset(check_names("labels", names)) for id, names in labels.items()}

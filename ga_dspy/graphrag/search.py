@@ -242,10 +242,9 @@ class GraphIndex(PassageRetriever):
     @property
     def scope(self) -> tuple[Where, ...]:
         """Return all conditions, and the caller's labels as another one; empty if public."""
-        conditions = (*self.index.scope, *self._wheres)
-        if not self.access.labels:
-            return conditions
-        return (*conditions, {"labels": {"within": sorted(self.access.labels)}})
+        labels = sorted(self.access.labels)
+        within = [{"labels": {"within": labels}}] if labels else []
+        return (*self.index.scope, *self._wheres, *within)
 
     def check_scope(self) -> None:
         """Raise `InputError` if a condition that the index requires is missing."""
@@ -341,11 +340,10 @@ class GraphIndex(PassageRetriever):
 
     def _linked(self, question: str, graph: CorpusGraph) -> tuple[Link, ...]:
         """Link a question to entities by name, or by meaning if the graph knows no name in it."""
-        links = Linker(graph).link(question)
-        if not links:
-            profiles = graph.derive(self._profiles)
-            links = best_links(profiles.links(question, _QUESTION_NEAREST, _QUESTION_LEAST))
-        return links
+        if links := Linker(graph).link(question):
+            return links
+        profiles = graph.derive(self._profiles)
+        return best_links(profiles.links(question, _QUESTION_NEAREST, _QUESTION_LEAST))
 
     def _passages(self, question: str, links: Sequence[Link], view: View, k: int) -> list[Passage]:
         """Return at most `k` passages that the caller may read.

@@ -175,14 +175,10 @@ class StoredGraph:
         folder = path / manifest.contents
         files = (path.stem for path in sorted(folder.glob("records*.arrow")))
         rows = chain.from_iterable(read_table(folder, f, "records").to_pylist() for f in files)
-        return cls(
-            path,
-            manifest,
-            {row["passage"]: Record(**row) for row in rows},
-            TypeAdapter(Sources).validate_json((folder / _SETTINGS).read_bytes()),
-            Tables.open(folder / "whole"),
-            lambda: Tables.open(folder / "public"),
-        )
+        records = {row["passage"]: Record(**row) for row in rows}
+        settings = TypeAdapter(Sources).validate_json((folder / _SETTINGS).read_bytes())
+        whole, public = Tables.open(folder / "whole"), partial(Tables.open, folder / "public")
+        return cls(path, manifest, records, settings, whole, public)
 
     @classmethod
     def of(
@@ -245,10 +241,9 @@ class StoredGraph:
         folder = self.path / self.manifest.contents
         if (folder / "communities.arrow").is_file():
             rows = read_table(folder, "communities").to_pylist()
-            return tuple(
-                Community(**row | {"nodes": tuple(row["nodes"]), "edges": tuple(row["edges"])})
-                for row in rows
-            )
+            for row in rows:
+                row.update(nodes=tuple(row["nodes"]), edges=tuple(row["edges"]))
+            return tuple(Community(**row) for row in rows)
         found = find_communities(self.graph)
         # The folder may be gone, if another process has changed the graph.
         with suppress(OSError), TemporaryDirectory(dir=folder) as part:
