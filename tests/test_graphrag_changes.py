@@ -382,7 +382,7 @@ def test_the_next_question_of_an_open_graph_index_sees_an_added_document(tmp_pat
     assert corpus.find("Oslo").linked and before.find("Sout 2y")
     assert corpus.fingerprint != fingerprint
     part = corpus.only({"relation.name": "leads to"})
-    with pytest.raises(InputError, match="not the whole one"):
+    with pytest.raises(InputError, match="only a part of its graph"):
         part.update(lm=READ["lm"])
 
 
