@@ -280,7 +280,7 @@ class Composed(GraphAnchor):
 @pytest.mark.parametrize("way", ["call", "acall", "asyncify", "batch", "Refine", "Thread"])
 @pytest.mark.parametrize("kind", [OwnForward, OwnAforward, Mixed, Composed])
 @pytest.mark.parametrize("given", [{}, {"where": OURS}], ids=["only", "where"])
-def test_it_does_so_where_a_subclass_has_a_forward_of_its_own(
+def test_a_subclass_with_its_own_forward_sees_only_the_tenants_passages(
     index: Index, kind: type[GraphAnchor], way: str, given: Any
 ) -> None:
     world = World(index, kind)
@@ -288,7 +288,7 @@ def test_it_does_so_where_a_subclass_has_a_forward_of_its_own(
     check(world, WAYS[way](program, given))
 
 
-def test_generators_that_take_turns_each_have_their_own(world: World) -> None:
+def test_interleaved_generators_keep_separate_access_scopes(world: World) -> None:
     ours = questions(world.program.only(OURS), {})
     theirs = questions(world.program, {"where": THEIRS})
     turns = [(next(theirs), next(ours)) for _ in range(2)]
@@ -304,7 +304,7 @@ def test_generators_that_take_turns_each_have_their_own(world: World) -> None:
 
 
 @pytest.mark.parametrize("path", ["sync", "async", "stream", "astream"])
-def test_a_web_app_gives_each_user_its_own(world: World, path: str) -> None:
+def test_a_web_app_gives_each_user_its_own_access_scope(world: World, path: str) -> None:
     from fastapi import Depends, FastAPI
     from fastapi.responses import PlainTextResponse, StreamingResponse
     from fastapi.testclient import TestClient
@@ -363,7 +363,7 @@ SENT = {
 
 
 @pytest.mark.parametrize("sent", SENT)
-def test_a_service_reads_what_its_program_may_and_no_request_widens_that(
+def test_a_request_cannot_widen_the_access_scope_of_the_served_program(
     world: World, service: Any, sent: str
 ) -> None:
     from fastapi.testclient import TestClient
@@ -379,7 +379,7 @@ def test_a_service_reads_what_its_program_may_and_no_request_widens_that(
         assert foreign.status_code == 200 and foreign.json() == []
 
 
-def test_an_agent_over_mcp_gets_what_the_service_may_read(world: World, service: Any) -> None:
+def test_an_mcp_agent_sees_only_what_the_service_may_read(world: World, service: Any) -> None:
     from mcp import Client
 
     from ga_dspy.serve.agents import make_mcp
@@ -399,14 +399,14 @@ def test_an_agent_over_mcp_gets_what_the_service_may_read(world: World, service:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_an_agent_gets_what_its_tool_may_read(world: World, is_async: bool) -> None:
+def test_an_agent_sees_only_what_its_tool_may_read(world: World, is_async: bool) -> None:
     agent = dspy.ReAct("question -> answer", tools=[world.program.only(OURS).as_tool()])
     agent.set_lm(world.lm)
     asked = {"question": QUESTION}
     check(world, asyncio.run(agent.acall(**asked)) if is_async else agent(**asked))
 
 
-def test_a_model_of_mlflow_reads_what_its_server_may(
+def test_an_mlflow_model_sees_only_what_its_server_may_read(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("mlflow")
@@ -466,7 +466,7 @@ VIEWS: dict[str, Callable[[Index], Index]] = {
 
 
 @pytest.mark.parametrize("way", VIEWS)
-def test_a_view_is_an_index_of_its_passages_to_all_that_asks_it(index: Index, way: str) -> None:
+def test_a_view_behaves_like_an_index_of_its_own_passages(index: Index, way: str) -> None:
     view = VIEWS[way](index)
     alone = Index.from_passages(PASSAGES[:3], encoder="hash-64")
     assert list(view) == PASSAGES[:3] and len(view) == view.manifest.passages == 3
@@ -481,7 +481,7 @@ def test_a_view_is_an_index_of_its_passages_to_all_that_asks_it(index: Index, wa
     assert OWN.search(shown) and not FOREIGN.search(shown)
 
 
-def test_a_view_follows_its_index_and_changes_nothing() -> None:
+def test_a_view_reflects_changes_of_its_index_and_is_read_only() -> None:
     index = Index.from_passages(PASSAGES, encoder="hash-64")
     view = index.only(OURS)
     assert len(view) == 3
@@ -505,9 +505,7 @@ def test_a_view_follows_its_index_and_changes_nothing() -> None:
         ({"tenant": {"within": ["acme"], "!=": "x"}}, 2),
     ],
 )
-def test_a_value_a_list_and_within_are_conditions_on_a_field_that_an_index_requires(
-    where: Any, found: int
-) -> None:
+def test_a_value_a_list_or_within_meets_a_required_condition(where: Any, found: int) -> None:
     index = Index.from_passages(PASSAGES, kind="sparse", require=["tenant"])
     assert len(index("Amberline", where=where)) == found
     assert len(index.only({"lang": {"!=": "de"}}).only(where)("Amberline")) == found
@@ -516,9 +514,7 @@ def test_a_value_a_list_and_within_are_conditions_on_a_field_that_an_index_requi
 @pytest.mark.parametrize(
     "where", [None, {"lang": "en"}, {"tenant": {"!=": "zenith"}}, {"tenant": {">=": "a", "<": "b"}}]
 )
-def test_nothing_is_read_without_a_condition_that_an_index_requires(
-    tmp_path: Path, where: Any
-) -> None:
+def test_without_a_required_condition_nothing_is_read(tmp_path: Path, where: Any) -> None:
     Index.build(PASSAGES, tmp_path / "i", kind="sparse", require=["tenant"])
     for index in (
         Index.open(tmp_path / "i"),
@@ -541,7 +537,7 @@ def test_nothing_is_read_without_a_condition_that_an_index_requires(
         assert "Amberline" not in index._repr_html_()
 
 
-def test_the_index_of_a_folder_that_requires_a_condition_is_changed_and_served_under_one(
+def test_a_required_condition_is_enforced_by_every_command(
     tmp_path: Path, command: Callable[..., Any]
 ) -> None:
     docs = tmp_path / "docs.jsonl"
@@ -559,7 +555,7 @@ def test_the_index_of_a_folder_that_requires_a_condition_is_changed_and_served_u
     assert found.returncode == 0 and OWN.search(found.stdout) and not FOREIGN.search(found.stdout)
 
 
-def test_a_collection_of_fields_is_none_of_letters() -> None:
+def test_a_string_is_refused_as_the_list_of_required_fields() -> None:
     with pytest.raises(InputError, match="require is 'tenant'"):
         Index.from_passages(PASSAGES, kind="sparse", require="tenant")
 
@@ -571,7 +567,7 @@ class OfAUser:
 
 @pytest.mark.parametrize("given", [{}, {"where": OURS}], ids=["only", "where"])
 @pytest.mark.parametrize("beside", [False, True])
-def test_conditions_that_a_retriever_cannot_keep_are_refused(
+def test_conditions_that_a_retriever_does_not_support_are_refused(
     index: Index, beside: bool, given: Any
 ) -> None:
     lm = scripted_lm([])
@@ -584,13 +580,13 @@ def test_conditions_that_a_retriever_cannot_keep_are_refused(
     assert not lm.engine.prompts
 
 
-def test_a_program_whose_forward_was_replaced_is_not_narrowed(world: World) -> None:
+def test_a_program_with_a_replaced_forward_cannot_be_restricted(world: World) -> None:
     program = dspy.syncify(world.program)
     with pytest.raises(InputError, match="the forward of this GraphAnchor was replaced"):
         program.only(OURS)
 
 
-def test_a_program_inside_is_narrowed_though_its_forward_was_replaced(index: Index) -> None:
+def test_an_inner_program_with_a_replaced_forward_is_restricted(index: Index) -> None:
     world = World(index, Composed)
     inner = world.program.parts["programs"][0]
     whole = object.__getattribute__(inner, "forward")
@@ -598,7 +594,7 @@ def test_a_program_inside_is_narrowed_though_its_forward_was_replaced(index: Ind
     check(world, world.program.only(OURS)(question=QUESTION))
 
 
-def test_a_narrowed_program_shares_the_predictors_and_has_settings_of_its_own(
+def test_a_restricted_program_shares_predictors_but_not_settings(
     world: World,
 ) -> None:
     narrowed = world.program.only(OURS)

@@ -133,7 +133,7 @@ AS_MARKDOWN: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("way", AS_MARKDOWN)
-def test_markdown_that_leaves_has_no_image_link_or_element(way: str) -> None:
+def test_exported_markdown_renders_without_images_links_or_html(way: str) -> None:
     text = AS_MARKDOWN[way]()
     assert "evil" in text or "step 1" in text
     assert not set(text) & CONTROLS
@@ -156,13 +156,13 @@ AS_HTML: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("way", AS_HTML)
-def test_a_notebook_is_shown_no_element_of_a_text(way: str) -> None:
+def test_html_in_texts_is_escaped_in_notebooks(way: str) -> None:
     html = AS_HTML[way]()
     assert "evil" in html
     assert not re.search(r"<(?:img|script|a|http)\b", html) and not set(html) & CONTROLS
 
 
-def test_a_terminal_obeys_nothing_of_a_text(
+def test_control_characters_in_texts_never_reach_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not set(on_a_terminal()) & (CONTROLS - {"\x1b"})
@@ -182,5 +182,5 @@ def test_a_terminal_obeys_nothing_of_a_text(
 
 
 @pytest.mark.parametrize("text", ["a < b, 2<3", "He said: yes!", "[1] Red Lodge (city)", "x/y", ""])
-def test_ordinary_text_stays_as_it_is(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert inert(text) == text

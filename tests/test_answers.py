@@ -60,37 +60,37 @@ def test_an_answer_that_the_graph_connects_with_the_question_is_chained() -> Non
     assert [link.tail for link in found.evidence] == ["Carbon County", "Montana"]
 
 
-def test_an_answer_that_only_stands_in_a_cited_passage_is_quoted() -> None:
+def test_an_answer_found_only_in_a_cited_passage_is_quoted() -> None:
     found = run([{**SURE, "additions": "none"}, ANSWER])
     assert found.supported == "quoted"
     assert found.evidence[0].quote == "Carbon County lies in Montana."
 
 
-def test_a_title_alone_quotes_nothing() -> None:
+def test_a_title_alone_is_not_a_quote() -> None:
     found = run([{**SURE, "additions": "none"}, {**ANSWER, "links": "[3]", "answer": "Helena"}])
     assert found.supported is None
 
 
-def test_an_answer_with_a_wrong_number_is_credited_to_the_passage_that_holds_it() -> None:
+def test_a_wrong_citation_is_corrected_to_the_passage_with_the_answer() -> None:
     conclusion = conclude(answer="Montana", verdict="answered", cited="1")
     assert (conclusion.cited, conclusion.quoted) == ((2,), True)
 
 
 @pytest.mark.parametrize("answer", ["no", "Yes", "No, they are not."])
-def test_a_yes_or_a_no_is_quoted_where_it_cites_a_passage(answer: str) -> None:
+def test_a_yes_or_no_that_cites_a_passage_is_quoted(answer: str) -> None:
     assert conclude(answer=answer, verdict="answered", cited="1").quoted
     assert not conclude(answer=answer, verdict="answered", cited="").quoted
     assert not conclude(answer=answer, verdict="not in passages", cited="1").quoted
 
 
-def test_what_has_nothing_to_do_with_the_question_is_not_quoted() -> None:
+def test_a_passage_unrelated_to_the_question_is_not_quoted() -> None:
     assert run([{**SURE, "additions": "none"}, ANSWER], "Who sang at dawn?").supported is None
 
 
 @pytest.mark.parametrize(
     ("verdict", "expected"), [("", "answered"), ("yes!", "answered"), ("not in passages",) * 2]
 )
-def test_a_verdict_nobody_knows_is_decided_by_the_passages(verdict: str, expected: str) -> None:
+def test_an_unknown_verdict_is_decided_by_the_passages(verdict: str, expected: str) -> None:
     assert conclude(answer="Montana", verdict=verdict, cited="2").verdict == expected
 
 
@@ -108,16 +108,14 @@ def test_a_guess_is_an_answer_that_nothing_supports() -> None:
         ("chained", "none", ""),
     ],
 )
-def test_abstaining_asks_for_a_quote_or_for_a_chain(
-    asked: str, additions: str, answer: str
-) -> None:
+def test_abstain_requires_a_quote_or_a_chain(asked: str, additions: str, answer: str) -> None:
     assert run([{**UNSURE, "additions": additions}, ANSWER], abstain=asked).answer == answer
 
 
 # --- The inputs of the answer step
 
 
-def test_a_candidate_that_is_stated_and_connected_needs_no_answer_call() -> None:
+def test_a_stated_and_connected_candidate_skips_the_answer_call() -> None:
     found = run([SURE])
     assert (found.answer, found.calls, found.supported) == ("Montana", 1, "chained")
     assert found.cited == ("lodge", "carbon")
@@ -131,9 +129,7 @@ def test_a_candidate_that_is_stated_and_connected_needs_no_answer_call() -> None
         ("Which is a state, Red Lodge or Montana?", "Carbon County"),
     ],
 )
-def test_a_candidate_of_another_kind_than_the_question_asks_for_needs_one(
-    question: str, candidate: str
-) -> None:
+def test_a_candidate_of_the_wrong_kind_needs_an_answer_call(question: str, candidate: str) -> None:
     lm = scripted_lm([{**SURE, "candidate": candidate}, ANSWER])
     with dspy.context(lm=lm):
         found = GraphAnchor(search)(question=question)
@@ -143,7 +139,7 @@ def test_a_candidate_of_another_kind_than_the_question_asks_for_needs_one(
 EMPTY = {**ANSWER, "verdict": "not in passages", "links": "", "answer": ""}
 
 
-def test_another_model_for_the_answer_is_asked_for_it() -> None:
+def test_an_answer_step_with_its_own_lm_is_always_called() -> None:
     small, big = scripted_lm([SURE]), scripted_lm([ANSWER])
     big.model = "big"
     program = GraphAnchor(search)
@@ -156,26 +152,26 @@ def test_another_model_for_the_answer_is_asked_for_it() -> None:
 
 
 @pytest.mark.parametrize("verdict", ["not in passages", "answered"])
-def test_the_candidate_is_the_guess_where_the_answer_call_gives_none(verdict: str) -> None:
+def test_the_candidate_is_the_guess_if_the_answer_call_gives_none(verdict: str) -> None:
     unlinked = {**SURE, "additions": "none"}
     found = run([unlinked, {**EMPTY, "verdict": verdict}])
     assert (found.guess, found.verdict, found.supported) == ("Montana", "not in passages", None)
     assert run([unlinked, EMPTY], abstain="quoted").answer == ""
 
 
-def test_a_refuted_premise_without_an_answer_brings_no_candidate_back() -> None:
+def test_a_refuted_premise_without_an_answer_does_not_fall_back_to_the_candidate() -> None:
     refuted = {**EMPTY, "verdict": "premise refuted"}
     assert run([UNSURE, refuted]).guess == ""
     assert run([*AS_PUBLISHED, refuted], as_published=True).guess == ""
 
 
 @pytest.mark.parametrize("change", [{"additions": "none"}, {"candidate": "Idaho"}])
-def test_a_candidate_that_is_not_connected_needs_one(change: dict[str, str]) -> None:
+def test_a_candidate_without_a_chain_needs_an_answer_call(change: dict[str, str]) -> None:
     found = run([{**SURE, **change}, ANSWER])
     assert (found.answer, found.calls) == ("Montana", 2)
 
 
-def test_the_answer_sees_the_passages_that_lead_to_the_candidate_and_titles_of_others() -> None:
+def test_the_answer_prompt_has_the_candidates_passages_and_titles_of_the_others() -> None:
     found = run([SURE, {**ANSWER, "answer": "It lies in Montana [2]."}], style="sentence")
     prompt = found.prompts[1]
     assert "[2] Carbon County\nCarbon County lies" in prompt
@@ -183,20 +179,20 @@ def test_the_answer_sees_the_passages_that_lead_to_the_candidate_and_titles_of_o
     assert found.left_out == ("far",)
 
 
-def test_the_answer_sees_everything_where_the_judge_is_not_content() -> None:
+def test_the_answer_prompt_has_every_passage_if_the_judge_is_not_satisfied() -> None:
     for judgement in ("insufficient", "exhausted"):
         found = run([{**SURE, "judgement": judgement}, ANSWER], max_steps=1)
         assert "capital of Idaho" in found.prompts[1] and found.left_out == ()
 
 
-def test_the_answer_sees_everything_where_no_chain_leads_to_the_candidate() -> None:
+def test_the_answer_prompt_has_every_passage_if_the_candidate_has_no_chain() -> None:
     unlinked = {**SURE, "additions": "Relations:\n1. Carbon County -> lies in -> Montana [2]"}
     found = run([unlinked, ANSWER])
     assert "Carbon County lies" in found.prompts[1] and "capital of Idaho" in found.prompts[1]
     assert (found.answer, found.calls, found.left_out) == ("Montana", 2, ())
 
 
-def test_as_published_the_answer_is_always_asked_for_and_sees_everything() -> None:
+def test_as_published_always_asks_for_the_answer_with_every_passage() -> None:
     found = run([*AS_PUBLISHED, ANSWER], as_published=True)
     assert (found.answer, found.calls, found.left_out) == ("Montana", 3, ())
     assert "capital of Idaho" in found.prompts[2]
@@ -220,7 +216,7 @@ def test_each_citation_of_a_written_answer_is_checked_against_its_passage() -> N
 
 
 @pytest.mark.parametrize("style", ["sentence", "report"])
-def test_a_written_answer_is_quoted_where_every_citation_holds(style: str) -> None:
+def test_a_written_answer_is_quoted_if_every_citation_is_correct(style: str) -> None:
     true = WRITTEN.rpartition(" It was")[0]
     found = run([SURE, {**ANSWER, "answer": true, "links": ""}], style=style)
     assert (found.answer, found.supported, found.cited) == (true, "quoted", ("lodge", "carbon"))
@@ -228,7 +224,7 @@ def test_a_written_answer_is_quoted_where_every_citation_holds(style: str) -> No
     assert run([SURE, {**ANSWER, "answer": WRITTEN}], style=style).supported is None
 
 
-def test_a_number_of_no_passage_is_named_as_a_citation_that_does_not_hold() -> None:
+def test_an_unknown_citation_number_is_an_incorrect_citation() -> None:
     (citation,) = check_citations("It lies in Montana [9].", READ)
     assert (citation.passage_id, citation.holds) == ("", False)
 
@@ -259,7 +255,7 @@ def test_a_custom_signature_gives_the_answer_and_its_other_outputs() -> None:
 
 
 @pytest.mark.parametrize("name", ["evidence", "graph", "passages", "steps", "tokens"])
-def test_an_output_with_the_name_of_a_field_that_the_program_fills_is_refused(name: str) -> None:
+def test_an_output_named_like_a_prediction_field_is_refused(name: str) -> None:
     own = dspy.Signature(f"question -> {name}, answer")
     refused = f"the answer step has the output {name}; expected other names than those"
     with pytest.raises(InputError, match=refused):
@@ -270,7 +266,7 @@ def test_an_output_with_the_name_of_a_field_that_the_program_fills_is_refused(na
             program.answer = module
 
 
-def test_a_module_that_gives_such_a_field_is_refused_when_it_does() -> None:
+def test_a_module_that_returns_such_an_output_is_refused_at_runtime() -> None:
     class Own(dspy.Module):
         def forward(self, question: str) -> dspy.Prediction:
             return dspy.Prediction(answer="Montana", steps=3)
@@ -288,12 +284,12 @@ def test_reasoning_and_links_of_a_custom_signature_are_in_the_prediction() -> No
     assert (found.reasoning, found.links, found.answer) == ("two links", "[1] [2]", "Montana")
 
 
-def test_a_signature_that_answers_nothing_is_refused() -> None:
+def test_a_signature_without_an_answer_field_is_refused() -> None:
     with pytest.raises(InputError, match="an output field called answer"):
         GraphAnchor(search, answer_with=dspy.Signature("question -> tone"))
 
 
-def test_a_chain_of_thought_can_stand_in_for_the_answer_step() -> None:
+def test_a_chain_of_thought_can_replace_the_answer_step() -> None:
     program = GraphAnchor(search)
     program.answer = dspy.ChainOfThought(program.answer.signature)
     with dspy.context(lm=scripted_lm([SURE, {"reasoning": "hm", **ANSWER}])):
@@ -311,7 +307,7 @@ def test_a_prediction_can_be_stored_as_json() -> None:
     assert "graph" not in record["steps"][0] and len(record["graph"]["relations"]) == 2
 
 
-def test_a_tool_answers_with_its_evidence() -> None:
+def test_a_tool_returns_the_answer_with_its_evidence() -> None:
     tool = GraphAnchor(search).as_tool("atlas")
     assert (tool.name, list(tool.args)) == ("atlas", ["question"])
     with dspy.context(lm=scripted_lm([SURE])):
@@ -320,7 +316,7 @@ def test_a_tool_answers_with_its_evidence() -> None:
     assert "Carbon County lies in Montana." in said and len(said) < 400
 
 
-def test_what_is_passed_as_config_goes_to_the_lm_with_each_call() -> None:
+def test_config_is_passed_to_the_lm_with_each_call() -> None:
     lm = scripted_lm([UNSURE, ANSWER])
     with dspy.context(lm=lm, disable_history=False):
         GraphAnchor(search)(question=QUESTION, config={"temperature": 0.37})
@@ -334,7 +330,7 @@ def test_the_retriever_can_be_swapped() -> None:
         assert program(question=QUESTION).passages[0].title == "Elsewhere"
 
 
-def test_a_subclass_that_overrides_forward_alone_is_asked_by_it_in_asyncio_too() -> None:
+def test_acall_uses_the_forward_that_a_subclass_overrides() -> None:
     import asyncio
 
     class Shouting(VanillaRAG):

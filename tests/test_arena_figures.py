@@ -105,7 +105,7 @@ def test_a_row_has_the_name_f1_and_interval_of_a_program_and_a_note() -> None:
     assert low > high, "the first row is at the top"
 
 
-def test_panels_share_rows_and_scale_also_if_a_program_is_in_one_of_them_only() -> None:
+def test_panels_share_rows_and_scale_even_if_a_program_is_in_only_one() -> None:
     panels = {
         "2 hops": [Point("b", 20.0, (10.0, 30.0))],
         "3 hops": [Point("a", 90.0, (80.0, 99.0)), Point("b", 5.0, (1.0, 9.0))],
@@ -116,7 +116,7 @@ def test_panels_share_rows_and_scale_also_if_a_program_is_in_one_of_them_only() 
     assert [axes.get_title(loc="left") for axes in (one, other)] == ["2 hops", "3 hops"]
 
 
-def test_a_program_stands_at_its_tokens_and_f1_with_the_number_of_its_name() -> None:
+def test_a_program_is_plotted_at_its_tokens_and_f1_with_its_number() -> None:
     points = [Point("GraphAnchor", 60.0, tokens=4000, stands_out=True), Point("", 50, None, 900)]
     (axes,) = plot_costs(points, "a title", "2 questions").axes
     assert sorted(dots(axes)) == [[900.0, 50.0], [4000.0, 60.0]]
@@ -125,14 +125,14 @@ def test_a_program_stands_at_its_tokens_and_f1_with_the_number_of_its_name() -> 
     assert name.get_text() == "1  GraphAnchor"
 
 
-def test_a_method_under_several_budgets_is_a_line_that_is_named_once() -> None:
+def test_a_method_under_several_budgets_is_a_line_with_one_label() -> None:
     (axes,) = plot_costs([Point("a", 50, None, 1500), Point("a", 40, None, 500)], "", "").axes
     (line,) = axes.lines
     assert dots(axes) == [[500.0, 40.0], [1500.0, 50.0]] and line.get_linestyle() == "-"
     assert texts(axes) == ["1", "1", "1  a"]
 
 
-def test_names_of_twelve_programs_stand_beside_the_points_without_overlap() -> None:
+def test_labels_of_twelve_programs_do_not_overlap() -> None:
     points = [Point(f"Method number {n}", 48 + n % 3, None, 2000 + 150 * n) for n in range(12)]
     figure = plot_costs(points, "a title", "12 questions")
     (axes,) = figure.axes
@@ -157,7 +157,9 @@ def test_a_name_with_mathematical_symbols_or_of_any_length_is_drawn(tmp_path: Pa
 # --- The figures of a report
 
 
-def test_a_dataset_and_lm_has_figures_whose_alt_texts_name_the_methods(tmp_path: Path) -> None:
+def test_each_dataset_and_lm_has_figures_with_alt_texts_that_name_the_methods(
+    tmp_path: Path,
+) -> None:
     runs = made("graph-anchor", HOPS), made("vanilla-rag", HOPS)
     figures = drawn(tmp_path, *runs)
     assert files(figures) == ["f1-by-method", "f1-by-tokens", "f1-by-hops", "f1-by-steps"]
@@ -171,7 +173,7 @@ def test_a_dataset_and_lm_has_figures_whose_alt_texts_name_the_methods(tmp_path:
     )
 
 
-def test_a_report_without_hops_and_steps_says_so(tmp_path: Path) -> None:
+def test_a_report_without_hops_and_steps_states_that(tmp_path: Path) -> None:
     asked = [question(1, steps=None), question(2, "red", steps=None)]
     _, figures = write_report(arrange([made("graph-anchor", asked)]), tmp_path)
     assert files(figures) == ["f1-by-method", "f1-by-tokens"]
@@ -181,7 +183,7 @@ def test_a_report_without_hops_and_steps_says_so(tmp_path: Path) -> None:
     assert files(drawn(tmp_path, made("graph-anchor", same))) == ["f1-by-method", "f1-by-tokens"]
 
 
-def test_musique_names_its_hops_and_a_failed_question_counts_where_it_belongs() -> None:
+def test_failed_musique_questions_count_under_their_number_of_hops() -> None:
     asked = [question(1, type="3hop1", gold_titles=("a",)), question(2, None, type="3hop1")]
     rows = part_table(arrange([made("graph-anchor", asked)])).to_dict("records")
     assert [(row["By"], row["Value"], row["n"], row["F1"]) for row in rows] == [
@@ -190,7 +192,7 @@ def test_musique_names_its_hops_and_a_failed_question_counts_where_it_belongs() 
     ]
 
 
-def test_more_than_four_steps_are_one_part() -> None:
+def test_five_or_more_steps_are_one_row() -> None:
     asked = [question(n, steps=n) for n in (4, 5, 9)]
     rows = part_table(arrange([made("graph-anchor", asked)])).to_dict("records")
     assert [(row["Value"], row["n"]) for row in rows] == [("4", 1), ("5 or more", 2)]

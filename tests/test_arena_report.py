@@ -107,7 +107,7 @@ def test_a_failed_question_lowers_the_mean_and_is_counted_in_the_row() -> None:
     assert (row["n"], row["Failed"]) == (3, 1)
 
 
-def test_the_f1_that_counts_is_the_protocols() -> None:
+def test_the_protocol_decides_which_f1_is_shown() -> None:
     # "yes it is" against "yes": one of three words is right, so 0.5 by SQuAD's rule.
     answers = ("Paris", "red wine", "yes it is")
     (official,), (squad,) = (
@@ -123,7 +123,7 @@ def test_the_embedded_lm_is_labelled_as_not_an_llm() -> None:
     assert row["Group"] == "HotpotQA, embedded extractive LM (no LLM)"
 
 
-def test_methods_are_in_the_papers_order_and_a_compiled_program_has_its_own_name() -> None:
+def test_methods_are_in_the_papers_order_and_compiled_programs_have_their_own_names() -> None:
     names = ("my-program", "no-graph", "graph-anchor", "closed-book", "vanilla-rag-10", "ircot")
     labels = ["No retrieval", "IRCoT", "GraphAnchor", "w/o Graph", "Vanilla RAG (top 10)"]
     assert [row["Method"] for row in rows(*map(made, names))] == [*labels, "my-program"]
@@ -210,7 +210,7 @@ def test_another_baseline_can_be_chosen_and_must_be_a_method() -> None:
         rows(*found, baseline="magic")
 
 
-def test_the_verdict_names_the_best_method_by_how_much_how_sure_and_at_what_cost() -> None:
+def test_the_verdict_states_the_best_method_its_gain_p_value_and_cost() -> None:
     assert told(
         many("vanilla-rag", 10), many("ircot", 12), many("graph-anchor", 36, tokens=350)
     ) == [
@@ -295,7 +295,7 @@ def test_any_text_is_escaped_in_a_cell(text: str) -> None:
     assert plain == " ".join(text.split())
 
 
-def test_columns_are_aligned_as_text(runs: list[Run]) -> None:
+def test_columns_are_aligned_in_plain_text(runs: list[Run]) -> None:
     lines = markdown(failure_table(runs)[["Method", "Question"]]).splitlines()
     assert lines[:3] == [
         "| Method      | Question |",
@@ -337,7 +337,7 @@ def test_seconds_of_cached_calls_are_not_shown(runs: list[Run], tmp_path: Path) 
     assert line.rstrip("| ").endswith("–")
 
 
-def test_csv_reads_back_with_every_measure(runs: list[Run], tmp_path: Path) -> None:
+def test_the_csv_can_be_read_back_with_every_measure(runs: list[Run], tmp_path: Path) -> None:
     made_program = made('=say "x", y', ("Paris", "x", "x"))
     written(arrange([made_program]), tmp_path)
     text = (tmp_path / "tables" / "runs.csv").read_text("utf-8")
@@ -357,9 +357,7 @@ def test_every_table_of_a_report_renders_with_all_its_cells(
         assert all(line.count("<td") == headings for line in found.split("<tr>")[2:])
 
 
-def test_the_files_of_a_report_are_the_same_bytes_every_time(
-    runs: list[Run], tmp_path: Path
-) -> None:
+def test_report_files_are_reproducible_byte_for_byte(runs: list[Run], tmp_path: Path) -> None:
     def files(name: str) -> dict[str, bytes]:
         out = tmp_path / name
         written(runs, out)
@@ -391,7 +389,7 @@ def test_a_table_of_an_earlier_report_is_removed(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {"runs.csv", "mine.csv"}
 
 
-def test_figures_stand_below_their_table_by_relative_path_with_alt_texts(tmp_path: Path) -> None:
+def test_figures_follow_their_table_with_relative_paths_and_alt_texts(tmp_path: Path) -> None:
     runs = arrange((made("a|b"), made("ircot"), made("ircot", dataset="musique")))
     html = rendered(written(runs, tmp_path))
     images = re.findall('<img src="(figures/[^"]+)" alt="([^"]+)"', html)
@@ -405,7 +403,7 @@ def test_figures_stand_below_their_table_by_relative_path_with_alt_texts(tmp_pat
     assert order == sorted(order)
 
 
-def test_protocol_json_has_every_protocol_whole(runs: list[Run], tmp_path: Path) -> None:
+def test_protocol_json_has_every_protocol_in_full(runs: list[Run], tmp_path: Path) -> None:
     written(runs, tmp_path)
     entries = json.loads((tmp_path / "protocol.json").read_text("utf-8"))
     assert [e["hash"] for e in entries] == [r.report.protocol.hash for r in runs]

@@ -38,7 +38,7 @@ def search(query: str, k: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_is_made_with_what_its_name_says(name: str) -> None:
+def test_every_method_has_the_settings_in_its_name(name: str) -> None:
     program = (
         method(name).make(search, k=7, max_steps=3) if name in _FREE else method(name).make(search)
     )
@@ -51,17 +51,17 @@ def test_every_method_is_made_with_what_its_name_says(name: str) -> None:
 _FREE = ("vanilla-rag", "ircot", "iter-retgen", "deep-note", "search-r1", "graph-anchor")
 
 
-def test_two_methods_never_mean_the_same_program() -> None:
+def test_no_two_methods_are_the_same_program() -> None:
     made = [(m.program, json.dumps(m.make(search).settings())) for m in METHODS.values()]
     assert len(set(made)) == len(made)
 
 
-def test_a_setting_cannot_contradict_what_a_method_means() -> None:
+def test_a_setting_cannot_contradict_a_method() -> None:
     with pytest.raises(InputError, match="vanilla-rag-10 with k=5"):
         method("vanilla-rag-10").make(search, k=5)
 
 
-def test_methods_are_named_one_by_one_or_by_group() -> None:
+def test_methods_are_selected_by_name_or_by_group() -> None:
     assert len(methods("all")) == len(METHODS)
     assert [m.name for m in methods("graph-anchor, no-graph")] == ["graph-anchor", "no-graph"]
     assert {m.group for m in methods("ablations")} == {"ablations"}
@@ -88,7 +88,9 @@ def test_in_an_arena_of_equal_tokens_every_method_has_the_same_budget() -> None:
     assert by_group == [m.name for m in methods("ablations")] != []
 
 
-def test_graphrag_takes_part_where_there_are_graphs(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_graphrag_methods_are_included_only_with_a_graph(
+    benchmark: Benchmark, tmp_path: Path
+) -> None:
     static = {m.name for m in methods("graphrag")}
     assert static.isdisjoint(e.name for e in select_methods("all"))
     assert static < {e.name for e in select_methods("all", graphs=True)}
@@ -137,7 +139,7 @@ def test_the_protocol_of_a_run_records_what_determines_its_numbers(
     assert protocol.settings == GraphAnchor(search).settings()
 
 
-def test_a_folder_holds_runs_of_one_protocol_only(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_a_folder_accepts_runs_of_one_protocol_only(benchmark: Benchmark, tmp_path: Path) -> None:
     planned = plan_runs(select_methods("vanilla-rag"), [benchmark], tmp_path)
     list(run_arena(planned, lm=extractive_lm(), limit=1))
     other = plan_runs(select_methods("vanilla-rag", settings={"k": 2}), [benchmark], tmp_path)
@@ -145,14 +147,12 @@ def test_a_folder_holds_runs_of_one_protocol_only(benchmark: Benchmark, tmp_path
         list(run_arena(other, lm=extractive_lm(), limit=1))
 
 
-def test_runs_of_one_name_are_refused_before_anything_is_asked(
-    benchmark: Benchmark, tmp_path: Path
-) -> None:
+def test_runs_of_one_name_are_refused_before_any_call(benchmark: Benchmark, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"two runs in .*hotpotqa-questions_dev/vanilla-rag"):
         plan_runs(select_methods("vanilla-rag"), [benchmark, benchmark], tmp_path)
 
 
-def test_a_compiled_program_takes_part(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_a_compiled_program_can_be_a_contestant(benchmark: Benchmark, tmp_path: Path) -> None:
     both = select_methods("graph-anchor", artifacts=[str(ROOT / "artifacts" / "demo")])
     names = [planned.contestant.name for planned in plan_runs(both, [benchmark], tmp_path)]
     assert names == ["graph-anchor", "demo"]
@@ -204,7 +204,7 @@ def test_a_killed_arena_resumes_where_it_stopped(benchmark: Benchmark, tmp_path:
     ]
 
 
-def test_the_same_lm_is_asked_in_every_run(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_every_run_uses_the_same_lm(benchmark: Benchmark, tmp_path: Path) -> None:
     with dspy.context(lm=None):
         planned = plan_runs(select_methods("closed-book,vanilla-rag"), [benchmark], tmp_path)
         reports = [report for _, report, _ in run_arena(planned, lm=extractive_lm(), limit=1)]
@@ -212,7 +212,9 @@ def test_the_same_lm_is_asked_in_every_run(benchmark: Benchmark, tmp_path: Path)
     assert all(not report.failed for report in reports)
 
 
-def test_the_static_graph_runs_on_the_same_benchmark(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_a_corpus_graph_method_runs_on_the_same_benchmark(
+    benchmark: Benchmark, tmp_path: Path
+) -> None:
     pytest.importorskip("igraph")
     index = Index.build(corpus()[:40], tmp_path / "index", kind="sparse")
     build_graph(index, tmp_path / "graph", lm=extractive_lm())

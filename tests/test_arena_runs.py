@@ -44,7 +44,7 @@ def test_every_run_below_a_folder_is_found(tmp_path: Path) -> None:
     assert named(collect([tmp_path])) == [("Vanilla RAG", "HotpotQA, a"), ("IRCoT", "HotpotQA, a")]
 
 
-def test_a_folder_named_beside_its_parent_counts_once(tmp_path: Path) -> None:
+def test_a_folder_given_with_its_parent_counts_once(tmp_path: Path) -> None:
     made(tmp_path / "one", "ircot")
     assert len(collect([tmp_path, tmp_path / "one"])) == 1
 
@@ -100,7 +100,7 @@ def test_runs_on_other_datasets_are_compared_with_their_own(tmp_path: Path) -> N
     assert [run.group for run in collect([tmp_path])] == ["MuSiQue, a", "HotpotQA, a"]
 
 
-def test_two_runs_of_one_cell_are_refused(tmp_path: Path) -> None:
+def test_two_runs_of_one_method_dataset_and_lm_are_refused(tmp_path: Path) -> None:
     made(tmp_path / "1", "ircot", k=5)
     made(tmp_path / "2", "ircot", k=7)
     with pytest.raises(InputError, match=r"2 runs of IRCoT on HotpotQA, a; expected one run per"):

@@ -60,7 +60,7 @@ def refused(artifact: Path, says: str) -> None:
     assert says in verify(artifact)
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     refused(tmp_path / "nowhere", f"there is no file or folder {tmp_path / 'nowhere'};")
 
 
@@ -99,7 +99,7 @@ REWRITTEN = {
 
 
 @pytest.mark.parametrize(("file", "old", "new", "says"), REWRITTEN.values(), ids=REWRITTEN.keys())
-def test_json_that_readers_could_read_differently_is_refused(
+def test_ambiguous_json_is_refused(
     artifact: Path, file: str, old: str, new: str, says: str
 ) -> None:
     rewrite(artifact, file, old, new)
@@ -121,13 +121,13 @@ def test_a_changed_program_is_refused(artifact: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 200])
-def test_a_manifest_that_was_cut_off_is_refused(artifact: Path, kept: int) -> None:
+def test_a_truncated_manifest_is_refused(artifact: Path, kept: int) -> None:
     data = (artifact / "manifest.json").read_bytes()
     (artifact / "manifest.json").write_bytes(data[:kept])
     refused(artifact, "manifest.json does not have the expected shape: the whole: Invalid JSON")
 
 
-def test_a_program_that_was_cut_off_is_refused(artifact: Path) -> None:
+def test_a_truncated_program_is_refused(artifact: Path) -> None:
     data = (artifact / "program.json").read_bytes()[:-40]
     (artifact / "program.json").write_bytes(data)
     refused(artifact, "program.json has sha256")
@@ -137,12 +137,12 @@ def test_a_program_that_was_cut_off_is_refused(artifact: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe{}", b"[" * 100_000])
-def test_bytes_that_are_no_json_are_refused(artifact: Path, content: bytes) -> None:
+def test_bytes_that_are_not_json_are_refused(artifact: Path, content: bytes) -> None:
     (artifact / "manifest.json").write_bytes(content)
     refused(artifact, "manifest.json does not have the expected shape: the whole: Invalid JSON")
 
 
-def test_a_list_is_no_manifest(artifact: Path) -> None:
+def test_a_list_is_refused_as_a_manifest(artifact: Path) -> None:
     (artifact / "manifest.json").write_text("[]")
     refused(artifact, "manifest.json does not have the expected shape")
 
@@ -164,9 +164,7 @@ FOREIGN_KEYS: dict[str, tuple[str, Change]] = {
 
 
 @pytest.mark.parametrize(("file", "edit"), FOREIGN_KEYS.values(), ids=FOREIGN_KEYS.keys())
-def test_an_unknown_key_is_refused_wherever_it_stands(
-    artifact: Path, file: str, edit: Change
-) -> None:
+def test_an_unknown_key_is_refused_at_any_level(artifact: Path, file: str, edit: Change) -> None:
     change(artifact, file, edit)
     refused(artifact, "Extra inputs are not permitted")
 
@@ -194,7 +192,7 @@ def test_a_wrong_shape_is_refused(artifact: Path, file: str, edit: Change) -> No
 
 
 @pytest.mark.parametrize("name", ["Teapot", "os.system", "GraphAnchor()", ""])
-def test_only_a_known_program_is_made(artifact: Path, name: str) -> None:
+def test_only_registered_programs_are_instantiated(artifact: Path, name: str) -> None:
     change(artifact, "manifest.json", lambda manifest: manifest.update(program=name))
     refused(artifact, f"program {name!r} is unknown; expected one of")
 
@@ -232,7 +230,7 @@ FIELDS: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize(("edit", "says"), FIELDS.values(), ids=FIELDS.keys())
-def test_fields_must_agree_by_name_and_order(artifact: Path, edit: Change, says: str) -> None:
+def test_fields_must_match_in_name_and_order(artifact: Path, edit: Change, says: str) -> None:
     change(artifact, "program.json", edit)
     refused(artifact, says)
 
@@ -362,7 +360,7 @@ def test_an_artifact_with_a_secret_in_a_demo_is_refused_without_repeating_it(
     assert verify(artifact) == str(caught.value)
 
 
-def test_a_text_made_to_be_slow_to_search_for_secrets_is_searched_in_seconds(
+def test_the_secret_search_is_fast_on_adversarial_text(
     artifact: Path,
 ) -> None:
     slow = "".join(("a." * 100_000, "a:" * 100_000, "eyJ-" * 50_000, "api_key " * 50_000))
@@ -381,9 +379,7 @@ def test_a_setting_of_another_program_is_refused(artifact: Path) -> None:
     ("setting", "value"),
     [("k", "5"), ("k", 0), ("k", True), ("as_published", 1), ("index", "tree"), ("style", None)],
 )
-def test_a_setting_that_the_program_does_not_take_is_refused(
-    artifact: Path, setting: str, value: Any
-) -> None:
+def test_an_invalid_setting_is_refused(artifact: Path, setting: str, value: Any) -> None:
     change(artifact, "manifest.json", lambda m: m["settings"].update({setting: value}))
     refused(artifact, "a setting of GraphAnchor is not valid")
 
@@ -394,7 +390,7 @@ def test_a_missing_setting_is_asked_for(artifact: Path) -> None:
     assert load(artifact, retriever=search, graph_tokens=900).settings()["graph_tokens"] == 900
 
 
-def test_a_refused_artifact_leaves_no_secret_in_the_message(artifact: Path) -> None:
+def test_the_refusal_message_contains_no_secret(artifact: Path) -> None:
     def edit(state: dict[str, Any]) -> None:
         state["answer"]["demos"][0]["question"] = "sk-abcdefghijklmnopqrst"
 
@@ -413,7 +409,7 @@ def test_settings_may_be_overridden(artifact: Path) -> None:
     assert program.count is len
 
 
-def test_repeating_a_saved_setting_is_no_override(artifact: Path) -> None:
+def test_passing_a_saved_setting_again_is_not_an_override(artifact: Path) -> None:
     program = load(artifact, retriever=search, as_published=False, index="graph")
     assert program.settings()["as_published"] is False
 
@@ -464,7 +460,7 @@ class Own(MultiHopProgram):
         return dspy.Prediction(answer=state.question)
 
 
-def test_a_program_of_an_app_is_saved_once_it_is_registered(
+def test_an_apps_own_program_can_be_saved_once_registered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = Own(search, hints=("a", "b"))

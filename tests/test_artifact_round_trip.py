@@ -145,7 +145,7 @@ def test_any_text_survives_in_instructions_and_demos(
     assert loaded.answer.demos[0].toDict() == program.answer.demos[0].toDict()
 
 
-def test_what_an_optimizer_bootstraps_survives(tmp_path: Path) -> None:
+def test_bootstrapped_demos_survive_saving_and_loading(tmp_path: Path) -> None:
     example = dspy.Example(question=QUESTION, answer="Montana").with_inputs("question")
     optimizer = dspy.BootstrapFewShot(
         metric=lambda gold, said, trace=None: gold.answer == said.answer, max_labeled_demos=0
@@ -158,7 +158,7 @@ def test_what_an_optimizer_bootstraps_survives(tmp_path: Path) -> None:
         assert prompts(loaded, adapter()) == prompts(program, adapter())
 
 
-def test_a_program_that_was_loaded_can_be_saved_again_unchanged(tmp_path: Path) -> None:
+def test_a_loaded_program_can_be_saved_again_unchanged(tmp_path: Path) -> None:
     save(compiled(GraphAnchor(search)), tmp_path / "a")
     save(load(tmp_path / "a", retriever=search), tmp_path / "b")
     first, second = (tmp_path / name / "program.json" for name in "ab")
@@ -197,7 +197,7 @@ def test_a_loaded_program_uses_the_lm_of_the_app(tmp_path: Path) -> None:
     assert all(p.lm is None for p in load(tmp_path / "a", retriever=search).predictors())
 
 
-def test_saving_leaves_the_program_as_it_was(tmp_path: Path) -> None:
+def test_saving_does_not_change_the_program(tmp_path: Path) -> None:
     program = compiled(GraphAnchor(search))
     lms = [predictor.lm for predictor in program.predictors()]
     demos = [list(predictor.demos) for predictor in program.predictors()]
@@ -239,7 +239,7 @@ def test_columns_of_a_training_row_that_no_prompt_shows_are_not_saved(tmp_path: 
     assert "row-7" not in text
 
 
-def test_dspy_itself_reads_the_state(tmp_path: Path) -> None:
+def test_dspy_can_load_program_json(tmp_path: Path) -> None:
     program = compiled(GraphAnchor(search))
     save(program, tmp_path / "a")
     plain = GraphAnchor(search)
@@ -273,7 +273,7 @@ def test_a_program_follows_the_conventions_of_a_dspy_module() -> None:
     assert program.reset_copy().answer.demos == []
 
 
-def test_the_manifest_tells_where_the_program_comes_from(tmp_path: Path) -> None:
+def test_the_manifest_records_the_programs_provenance(tmp_path: Path) -> None:
     begun = datetime.now(UTC)
     scores = {"n": 200, "f1_before": 31.5, "f1_after": 38.25, "ci95_after": [33.5, 43.0]}
     save(
@@ -351,14 +351,14 @@ with dspy.context(lm=scripted_lm([reply])):
 """
 
 
-def test_loading_and_asking_need_the_core_dependencies_alone(tmp_path: Path) -> None:
+def test_loading_and_asking_need_only_the_core_dependencies(tmp_path: Path) -> None:
     save(compiled(VanillaRAG(search)), tmp_path / "a")
     command = [sys.executable, "-c", LOAD_ALONE, str(tmp_path / "a")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.stdout.split() == ["Helena"], done.stderr
 
 
-def test_ordinary_english_is_no_secret(tmp_path: Path) -> None:
+def test_ordinary_english_is_not_mistaken_for_a_secret(tmp_path: Path) -> None:
     program = VanillaRAG(search)
     text = "The bearer of the token gave authorization; the risk-averse secret was the password."
     program.answer.demos = [dspy.Example(question=text, passages=string.printable, answer="yes")]

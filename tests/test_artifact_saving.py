@@ -74,7 +74,7 @@ def test_a_secret_in_the_instructions_is_refused(tmp_path: Path, secret: str) ->
     assert refused(tmp_path, program, secret) == "program.json.answer.signature.instructions"
 
 
-def test_a_secret_in_the_wording_of_a_field_is_refused(tmp_path: Path) -> None:
+def test_a_secret_in_a_field_description_is_refused(tmp_path: Path) -> None:
     program, secret = VanillaRAG(search), SECRETS["an OpenAI key"]
     program.answer.signature = program.answer.signature.with_updated_fields("answer", desc=secret)
     assert refused(tmp_path, program, secret).startswith("program.json.answer.signature.fields")
@@ -85,7 +85,7 @@ def test_a_secret_in_the_wording_of_a_field_is_refused(tmp_path: Path) -> None:
     ["api_key", "OPENAI_API_KEY", "api_base", "base_url", "Authorization", "extra_headers",
      "model_list", "access_token", "db-password"],
 )  # fmt: skip
-def test_a_key_that_names_a_secret_is_refused(tmp_path: Path, key: str) -> None:
+def test_a_manifest_key_that_names_a_secret_is_refused(tmp_path: Path, key: str) -> None:
     recipe = {"name": "bootstrap", "parameters": {"reflection": [{key: "anything"}]}}
     where = refused(tmp_path, VanillaRAG(search), "anything", recipe=recipe)
     assert where == f"manifest.json.recipe.parameters.reflection[0].{key}"
@@ -110,7 +110,7 @@ def test_the_address_of_the_configured_lm_is_refused(tmp_path: Path) -> None:
         refused(tmp_path, program, address)
 
 
-def test_lms_with_keys_are_left_out_of_the_artifact(tmp_path: Path) -> None:
+def test_only_the_names_of_lms_with_keys_are_saved(tmp_path: Path) -> None:
     program = demo()
     lm = dspy.LM("openai/x", api_key="xyzzy-plugh-42", api_base="http://inference.internal/v1")
     program.set_lm(lm)
@@ -121,12 +121,12 @@ def test_lms_with_keys_are_left_out_of_the_artifact(tmp_path: Path) -> None:
     assert '"task": "openai/x"' in written
 
 
-def test_an_address_is_no_model_name(tmp_path: Path) -> None:
+def test_an_address_is_refused_as_a_model_name(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="an address as the name of an LM"):
         save(VanillaRAG(search), tmp_path / "a", lms={"task": "http://localhost:8000/v1"})
 
 
-def test_an_artifact_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_an_artifact_is_replaced_only_with_overwrite(tmp_path: Path) -> None:
     save(VanillaRAG(search, k=3), tmp_path / "a")
     with pytest.raises(ArtifactError, match="overwrite=True"):
         save(VanillaRAG(search, k=4), tmp_path / "a")
@@ -136,7 +136,7 @@ def test_an_artifact_is_replaced_only_where_that_is_asked_for(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
+def test_other_files_in_the_folder_are_unchanged(tmp_path: Path) -> None:
     save(VanillaRAG(search), tmp_path / "a")
     (tmp_path / "a" / "thesis.txt").write_text("years of work")
     save(VanillaRAG(search, k=4), tmp_path / "a", overwrite=True)
@@ -144,14 +144,14 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_file_is_never_replaced(tmp_path: Path) -> None:
+def test_a_file_is_never_replaced_by_an_artifact(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ArtifactError, match="file is taken; expected a free path"):
         save(VanillaRAG(search), tmp_path / "file", overwrite=True)
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_an_empty_folder_is_filled_and_parents_are_made(tmp_path: Path) -> None:
+def test_saving_accepts_an_empty_folder_and_creates_parents(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "empty", tmp_path / "deep" / "er" / "a"):
         assert load(save(VanillaRAG(search), path), retriever=search).settings()["k"] == 5
@@ -159,7 +159,7 @@ def test_an_empty_folder_is_filled_and_parents_are_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("failing", [1, 2])
 @pytest.mark.parametrize("there_before", [True, False])
-def test_a_write_that_fails_leaves_what_was_there_before(
+def test_a_failed_write_leaves_the_old_artifact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, there_before: bool
 ) -> None:
     if there_before:
@@ -206,7 +206,7 @@ def test_a_process_killed_between_the_files_leaves_no_half_artifact(tmp_path: Pa
     save(VanillaRAG(search), tmp_path / "a")
 
 
-def test_lm_settings_on_a_predictor_are_not_dropped_in_silence(tmp_path: Path) -> None:
+def test_lm_settings_on_a_predictor_are_refused_rather_than_dropped(tmp_path: Path) -> None:
     program = VanillaRAG(search)
     program.answer.update_config(temperature=0.7)
     with pytest.raises(ArtifactError, match=r"the settings of predictor 'answer' \(.'temperature'"):
@@ -257,7 +257,7 @@ def test_a_demo_whose_prompt_would_change_by_saving_is_refused(tmp_path: Path) -
     ],
     ids=["a dict for a text", "null for a text", "a mark of DSPy's", "33 MB"],
 )
-def test_what_load_would_refuse_in_a_demo_is_not_saved(
+def test_a_demo_that_load_would_refuse_is_not_saved(
     tmp_path: Path, values: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(ArtifactError, match=says):
@@ -285,12 +285,12 @@ class Variant(GraphAnchor):
     """Not GraphAnchor, though it is one."""
 
 
-def test_a_subclass_is_another_program(tmp_path: Path) -> None:
+def test_an_unregistered_subclass_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="'Variant' is unknown"):
         save(Variant(search), tmp_path / "a")
 
 
-def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_name_can_be_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga_dspy.artifact.PROGRAMS", dict(PROGRAMS))
     assert register(Variant) is Variant
     assert register(Variant) is Variant

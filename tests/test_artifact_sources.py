@@ -39,7 +39,7 @@ def resolver(monkeypatch: pytest.MonkeyPatch, name: str, answer: Path) -> list[s
 
 
 @pytest.mark.parametrize("uri", ["models:/qa@champion", "models:/qa/3", "runs:/0a1b/artifact"])
-def test_an_address_of_the_registry_is_resolved_when_it_is_loaded(
+def test_a_registry_address_is_resolved_on_load(
     artifact: Path, monkeypatch: pytest.MonkeyPatch, uri: str
 ) -> None:
     asked = resolver(monkeypatch, "ga_dspy.optimize.mlflow_store", artifact)
@@ -49,21 +49,21 @@ def test_an_address_of_the_registry_is_resolved_when_it_is_loaded(
     assert asked == [uri] * 3
 
 
-def test_an_address_of_another_kind_is_no_folder() -> None:
+def test_an_address_of_an_unknown_scheme_is_a_missing_folder() -> None:
     with pytest.raises(
         ArtifactError, match=r"no file or folder gs:.*; expected a folder with program"
     ):
         load("gs://bucket/qa", retriever=search)
 
 
-def test_a_path_is_a_path_as_text_too(artifact: Path) -> None:
+def test_a_path_may_be_a_string(artifact: Path) -> None:
     assert (
         load(str(artifact), retriever=search).settings()
         == load(artifact, retriever=search).settings()
     )
 
 
-def test_a_path_that_looks_like_a_drive_is_no_address() -> None:
+def test_a_windows_drive_path_is_not_a_registry_address() -> None:
     with pytest.raises(ArtifactError, match="there is no "):
         show("C:/artifacts/qa")
 
@@ -74,7 +74,7 @@ def test_without_mlflow_the_extra_to_install_is_named(monkeypatch: pytest.Monkey
         load("models:/qa@champion", retriever=search)
 
 
-def test_two_artifacts_of_one_program_do_not_differ(artifact: Path, tmp_path: Path) -> None:
+def test_two_artifacts_of_one_program_have_no_diff(artifact: Path, tmp_path: Path) -> None:
     again = save(VanillaRAG(search, k=3), tmp_path / "again")
     assert diff(artifact, again) == ""
 
@@ -117,12 +117,12 @@ def test_a_diff_shows_what_compiling_changed(tmp_path: Path) -> None:
     ]
 
 
-def test_a_diff_of_something_that_is_no_artifact_names_it(artifact: Path, tmp_path: Path) -> None:
+def test_a_diff_of_a_path_that_is_not_an_artifact_names_it(artifact: Path, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="nowhere"):
         diff(artifact, tmp_path / "nowhere")
 
 
-def test_what_a_terminal_would_obey_in_an_artifact_is_shown_as_an_escape(
+def test_control_characters_in_an_artifact_are_printed_as_escapes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = VanillaRAG(search)

@@ -12,7 +12,7 @@ from faults import Night
 
 
 @pytest.mark.slow
-def test_faults_and_an_outage_cost_time_and_no_answer(tmp_path: Path) -> None:
+def test_faults_and_an_outage_cost_time_but_no_answers(tmp_path: Path) -> None:
     script = Path(__file__).with_name("benches.py")
     options = "--questions 6 --outage 1 --timeout 4 --json".split()
     done = subprocess.run(

@@ -82,7 +82,7 @@ def panel(page: Page, heading: str) -> Any:
     return detail
 
 
-def test_an_entity_that_is_searched_is_drawn_with_its_neighbours_and_their_evidence(
+def test_a_searched_entity_is_drawn_with_its_neighbours_and_evidence(
     chain: Page,
 ) -> None:
     search(chain, "BLA")  # neither case nor accents matter
@@ -118,7 +118,9 @@ def test_an_entity_that_is_searched_is_drawn_with_its_neighbours_and_their_evide
         ("relation", "no such", set()),
     ],
 )
-def test_a_filter_leaves_what_meets_it(chain: Page, name: str, value: str, found: set[str]) -> None:
+def test_a_filter_shows_only_matching_relations(
+    chain: Page, name: str, value: str, found: set[str]
+) -> None:
     field = chain.get_by_label(name, exact=True)
     field.fill(value)
     assert drawn(chain) == found
@@ -126,7 +128,7 @@ def test_a_filter_leaves_what_meets_it(chain: Page, name: str, value: str, found
     assert drawn(chain) == {name for one in CHAIN for name in (one[0], one[2])}
 
 
-def test_filters_hold_for_neighbours_and_say_so(chain: Page) -> None:
+def test_filters_apply_to_neighbours_and_state_how_many_are_hidden(chain: Page) -> None:
     chain.evaluate("location.hash = 'Oslo'")
     detail = panel(chain, "Oslo")
     chain.get_by_label("relation", exact=True).fill("lies in")
@@ -154,9 +156,7 @@ def test_the_shortest_path_between_two_entities_is_drawn_and_listed_with_its_evi
     expect(detail).to_contain_text("2 nodes that nothing connects")
 
 
-def test_no_path_leads_through_a_date_that_unrelated_entities_share(
-    page: Page, tmp_path: Path
-) -> None:
+def test_a_shared_date_does_not_connect_entities(page: Page, tmp_path: Path) -> None:
     graph = graph_of(("Ada", "born in", "1921"), ("Ben", "died in", "1921"), ("Ben", "met", "Eva"))
     show(page, tmp_path, viewer.graph_page(*graph))
     page.evaluate("location.hash = 'Ada/Eva'")
@@ -196,7 +196,7 @@ def test_an_entity_or_relation_of_the_drawing_can_be_clicked(chain: Page) -> Non
     expect(chain.get_by_label("Details")).to_contain_text("time: in 1950")
 
 
-def test_the_keyboard_alone_reaches_results_entities_and_the_first_drawing(chain: Page) -> None:
+def test_the_page_can_be_used_with_the_keyboard_only(chain: Page) -> None:
     chain.keyboard.press("/")
     chain.keyboard.type("a")
     chain.keyboard.press("ArrowDown")
@@ -223,9 +223,7 @@ def hub(count: int) -> tuple[CorpusGraph, Index]:
     return graph_of(*((f"Spoke {n}", "belongs to", "Hub") for n in range(count)))
 
 
-def test_no_more_than_150_are_drawn_and_the_page_says_of_how_many(
-    page: Page, tmp_path: Path
-) -> None:
+def test_at_most_150_entities_are_drawn_and_the_total_is_shown(page: Page, tmp_path: Path) -> None:
     show(page, tmp_path, viewer.graph_page(*hub(200)))
     assert len(drawn(page)) == 40
     search(page, "hub")
@@ -240,7 +238,7 @@ def test_no_more_than_150_are_drawn_and_the_page_says_of_how_many(
     expect(detail.locator(".fact")).to_have_count(200)
 
 
-def test_five_thousand_entities_are_shown_and_searched_within_seconds(
+def test_five_thousand_entities_load_and_are_searched_within_seconds(
     page: Page, tmp_path: Path
 ) -> None:
     """Prints the times: pytest -s shows them."""
@@ -286,7 +284,7 @@ def test_five_thousand_entities_are_shown_and_searched_within_seconds(
     assert times["open"] < 20_000 and times["search"] < 1_000
 
 
-def test_communities_have_colours_and_can_be_chosen(chain: Page) -> None:
+def test_communities_are_coloured_and_selectable(chain: Page) -> None:
     legend = chain.locator(".legend a")
     expect(legend).to_have_count(1)  # Cay and the lute are too few for one
     chain.evaluate("location.hash = 'Oslo'")
@@ -310,7 +308,7 @@ def test_markup_in_names_relations_and_titles_stays_text(page: Page, tmp_path: P
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 768), ("light", 390)])
-def test_nothing_is_cut_off_on_any_screen(
+def test_no_content_overflows_on_any_screen_size(
     chain: Page, tmp_path: Path, scheme: Any, width: int
 ) -> None:
     chain.emulate_media(color_scheme=scheme)

@@ -74,7 +74,7 @@ def index() -> ga_dspy.Index:
     return ga_dspy.Index.from_passages(corpus())
 
 
-def test_hops_arrive_one_by_one_and_the_graph_grows(
+def test_steps_arrive_one_by_one_and_the_graph_grows(
     page: Page, tmp_path: Path, index: ga_dspy.Index
 ) -> None:
     gated = Gated()
@@ -98,7 +98,7 @@ def test_hops_arrive_one_by_one_and_the_graph_grows(
         expect(cards.last).not_to_have_class("open")
 
 
-def test_markup_in_answers_and_passages_stays_text_on_the_live_page(page: Page) -> None:
+def test_markup_in_answers_and_passages_is_shown_as_text_on_the_live_page(page: Page) -> None:
     reply = {"additions": "", "reasoning": HOSTILE, "judgement": "sufficient", "answer": HOSTILE,
              "candidate": "", "next_query": "", "verdict": "answered"}  # fmt: skip
     passage = ga_dspy.Passage(id="1", title="Hostile", text=f"The bridge: {HOSTILE}")
@@ -112,7 +112,7 @@ def test_markup_in_answers_and_passages_stays_text_on_the_live_page(page: Page) 
         assert page.locator("img, main b:text-is('bold')").count() == 0
 
 
-def test_the_page_asks_for_a_key_where_there_is_one(browser: Browser, index: ga_dspy.Index) -> None:
+def test_the_page_asks_for_a_key_if_one_is_required(browser: Browser, index: ga_dspy.Index) -> None:
     page = browser.new_page()
     with asked(index, keys=[KEY.encode()]) as client:
         page.goto(str(client.base_url))
@@ -129,7 +129,7 @@ def test_the_page_asks_for_a_key_where_there_is_one(browser: Browser, index: ga_
     page.close()
 
 
-def test_the_page_says_what_it_answers_from_and_asks_an_example_on_one_click(
+def test_the_page_describes_its_sources_and_asks_an_example_on_one_click(
     page: Page, index: ga_dspy.Index
 ) -> None:
     with asked(index) as client:
@@ -147,7 +147,7 @@ def test_the_page_says_what_it_answers_from_and_asks_an_example_on_one_click(
         expect(page.locator(".answer strong")).not_to_be_empty()
 
 
-def test_an_answer_has_an_address_and_is_kept_in_the_history_of_the_browser(
+def test_an_answer_has_its_own_url_in_the_browser_history(
     page: Page, tmp_path: Path, index: ga_dspy.Index
 ) -> None:
     with asked(index) as client:
@@ -190,7 +190,7 @@ def test_an_answer_has_an_address_and_is_kept_in_the_history_of_the_browser(
         expect(past).to_be_hidden()
 
 
-def test_a_link_to_a_forgotten_answer_says_so(browser: Browser, index: ga_dspy.Index) -> None:
+def test_a_link_to_an_expired_answer_says_so(browser: Browser, index: ga_dspy.Index) -> None:
     page = browser.new_page()
     with asked(index) as client:
         page.goto(f"{client.base_url}#/runs/0123")
@@ -244,7 +244,9 @@ def test_a_key_that_may_write_adds_and_deletes_documents_on_the_page(
         page.close()
 
 
-def test_the_page_is_read_and_used_without_eyes_and_mouse(page: Page, index: ga_dspy.Index) -> None:
+def test_the_page_is_accessible_by_screen_reader_and_keyboard(
+    page: Page, index: ga_dspy.Index
+) -> None:
     with asked(index) as client:
         page.goto(str(client.base_url))
         expect(page.get_by_label("Question")).to_be_focused()

@@ -128,7 +128,7 @@ def test_every_step_is_shown_with_what_it_read_added_and_judged(
         expect(page.locator(".open")).to_contain_text(link["quote"])
 
 
-def test_a_triple_that_is_clicked_shows_the_sentence_that_states_it(
+def test_clicking_a_triple_shows_the_sentence_that_states_it(
     page: Page, tmp_path: Path, prediction: dict[str, Any]
 ) -> None:
     show(page, tmp_path, viewer.page(DEMO_QUESTION, prediction))
@@ -143,7 +143,7 @@ def test_a_triple_that_is_clicked_shows_the_sentence_that_states_it(
         assert "".join(page.locator(".open mark.chosen").all_inner_texts()) == sentence
 
 
-def test_an_edge_of_the_drawing_and_a_passage_can_be_clicked_too(
+def test_edges_of_the_drawing_and_passages_can_be_clicked(
     page: Page, tmp_path: Path, prediction: dict[str, Any]
 ) -> None:
     show(page, tmp_path, viewer.page(DEMO_QUESTION, prediction))
@@ -199,7 +199,7 @@ def test_the_keyboard_reaches_steps_triples_and_questions(
     expect(page.locator("a.row:focus")).to_have_attribute("href", "#q%2F1")
 
 
-def test_two_runs_stand_side_by_side_with_the_questions_that_flipped(
+def test_two_runs_are_shown_side_by_side_with_the_questions_that_flipped(
     page: Page, tmp_path: Path, two_runs: str
 ) -> None:
     show(page, tmp_path, two_runs)
@@ -240,7 +240,7 @@ def test_a_run_shows_what_was_dropped_and_why(
     expect(card(page, 1)).to_contain_text("1 of which the run stores only the number")
 
 
-def test_markup_of_others_stays_text(
+def test_markup_in_untrusted_texts_is_shown_as_text(
     page: Page, tmp_path: Path, prediction: dict[str, Any], two_runs: str
 ) -> None:
     text = json.dumps(prediction).replace("Treasure Island", json.dumps(HOSTILE)[1:-1])
@@ -257,7 +257,7 @@ def test_markup_of_others_stays_text(
         assert [each for each in found.all() if each.get_attribute("id") != "ga-data"] == []
 
 
-def test_the_policy_of_a_page_lets_nothing_out(
+def test_the_content_security_policy_blocks_every_request(
     browser: Browser, tmp_path: Path, prediction: dict[str, Any]
 ) -> None:
     page = browser.new_page()
@@ -275,7 +275,7 @@ def test_the_policy_of_a_page_lets_nothing_out(
     assert page.evaluate(refused) == ["connect-src", "img-src", "script-src-elem"]
 
 
-def test_events_as_they_arrive_draw_what_the_prediction_shows(
+def test_live_events_draw_the_same_as_the_final_prediction(
     page: Page, tmp_path: Path, answered: tuple[list[Event], dspy.Prediction]
 ) -> None:
     events, prediction = answered
@@ -326,9 +326,7 @@ def test_three_hundred_entities_are_drawn_within_seconds(page: Page, tmp_path: P
     picture(page, tmp_path, "many")
 
 
-def test_the_drawing_shows_what_a_step_added_and_lights_the_chain_at_the_answer(
-    page: Page, tmp_path: Path
-) -> None:
+def test_the_drawing_highlights_new_items_and_the_final_chain(page: Page, tmp_path: Path) -> None:
     seat = {"head": "Red Lodge", "relation": "is the seat of", "tail": "Carbon County"}
     state = {"head": "Carbon County", "relation": "lies in", "tail": "Montana"}
     miners = {"head": "Red Lodge", "relation": "settled by", "tail": "miners"}
@@ -361,7 +359,7 @@ def test_the_drawing_shows_what_a_step_added_and_lights_the_chain_at_the_answer(
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
-def test_nothing_is_cut_off_in_light_or_dark_or_on_a_phone(
+def test_no_content_overflows_in_light_or_dark_mode_or_on_a_phone(
     page: Page, tmp_path: Path, prediction: dict[str, Any], two_runs: str, scheme: Any, width: int
 ) -> None:
     page.emulate_media(color_scheme=scheme)
@@ -384,7 +382,7 @@ MARKED = """# Register
 """
 
 
-def test_markdown_is_shown_as_plain_text_and_quotes_stay_in_their_place(
+def test_markdown_is_shown_as_plain_text_and_quotes_are_located_correctly(
     page: Page, tmp_path: Path
 ) -> None:
     quote = "**Ilse Brandt** built the *Ora*"
@@ -409,7 +407,7 @@ def test_markdown_is_shown_as_plain_text_and_quotes_stay_in_their_place(
     assert page.locator(".open mark.fact").all_inner_texts() == ["Ilse Brandt built the Ora"]
 
 
-def test_on_a_phone_the_evidence_stands_first_and_the_graph_comes_on_demand(
+def test_on_a_phone_the_evidence_comes_first_and_the_graph_on_demand(
     page: Page, tmp_path: Path, prediction: dict[str, Any], two_runs: str
 ) -> None:
     page.set_viewport_size({"width": 390, "height": 844})

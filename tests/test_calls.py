@@ -81,7 +81,9 @@ class Described(dspy.Signature):
 
 
 @pytest.mark.parametrize("adapter", [CHAT, dspy.XMLAdapter(), dspy.JSONAdapter(), PlainAdapter()])
-def test_a_reply_that_repeats_the_description_is_asked_again(adapter: dspy.Adapter) -> None:
+def test_a_reply_that_repeats_the_field_description_is_requested_again(
+    adapter: dspy.Adapter,
+) -> None:
     echo, good = {"answer": "the answer alone"}, {"answer": "Montana"}
     module = dspy.Predict(Described)
     found, _, prompts = run(echo, good, module=module, adapter=adapter, required=("answer",))
@@ -125,7 +127,7 @@ def test_a_reply_in_another_format_is_read_without_another_call(raw: str) -> Non
         ('{"answer": "Montana"}', "", ""),
     ],
 )
-def test_only_required_fields_fail_a_reply(raw: str, verdict: str, cited: str) -> None:
+def test_a_reply_fails_only_without_a_required_field(raw: str, verdict: str, cited: str) -> None:
     reply, meter, _ = run(raw, required=("answer",))
     assert (reply.verdict, reply.cited, reply.answer) == (verdict, cited, "Montana")
     assert meter.calls == 1
@@ -171,18 +173,18 @@ THOUGHT = {
 
 
 @pytest.mark.parametrize("case", THOUGHT)
-def test_what_was_only_thought_is_no_answer_under_any_adapter(case: str) -> None:
+def test_reasoning_blocks_are_not_parsed_as_the_answer_under_any_adapter(case: str) -> None:
     adapter, raw = THOUGHT[case]
     reply, _, _ = run(raw, raw, adapter=adapter, required=("answer",))
     assert (reply.answer, reply.cited) == ("Montana", "1")
 
 
-def test_a_lone_surrogate_is_taken_out_of_a_reply_that_parsed() -> None:
+def test_a_lone_surrogate_is_removed_from_a_parsed_reply() -> None:
     raw = '{"verdict": "answered", "cited": "1", "answer": "Mont\\ud83dana"}'
     assert run(raw, adapter=dspy.JSONAdapter())[0].answer == "Montana"
 
 
-def test_a_lone_surrogate_in_a_graph_line_costs_no_more_than_itself() -> None:
+def test_a_lone_surrogate_in_a_graph_line_is_removed() -> None:
     raw = (
         '{"additions": "Relations:\\n1. Red Lodge -> is in -> Montana\\ud83d [1]", "reasoning":'
         ' "", "judgement": "sufficient", "next_query": ""}'
@@ -212,7 +214,7 @@ def test_an_output_cut_off_in_its_answer_is_requested_again_even_if_it_parses() 
         '{"verdict": "answered", "cited": "1", "answer": "Montana"}',
     ],
 )
-def test_a_reply_at_the_token_limit_that_has_the_answer_whole_is_used(whole: str) -> None:
+def test_a_truncated_reply_with_a_complete_answer_is_used(whole: str) -> None:
     reply, meter, _ = run(CutOff(whole), required=("answer",))
     assert (reply.answer, meter.calls) == ("Montana", 1)
 
@@ -222,7 +224,7 @@ def test_four_unusable_outputs_are_a_named_failure() -> None:
         run("Hm.", "Hm again.", "Well.", "Hm.")
 
 
-def test_two_outputs_cut_off_are_a_named_failure() -> None:
+def test_two_truncated_outputs_are_a_named_failure() -> None:
     with pytest.raises(StepFailed, match="cut off at the token limit"):
         run(CutOff("[[ ## verdict ## ]]\nansw"), CutOff("[[ ## verdict ## ]]\nansw"))
 
@@ -230,7 +232,7 @@ def test_two_outputs_cut_off_are_a_named_failure() -> None:
 # --- Errors of the endpoint
 
 
-def test_an_error_of_the_endpoint_is_not_a_bad_reply() -> None:
+def test_an_endpoint_error_is_not_treated_as_a_bad_reply() -> None:
     with pytest.raises(dspy.LMError):
         run(dspy.LMError("down"), GOOD)
 
@@ -246,13 +248,13 @@ def test_the_meter_knows_whether_any_call_was_answered() -> None:
     assert meter.usage["answer"].failed == 1
 
 
-def test_an_error_of_the_endpoint_is_raised_by_a_step_that_reads() -> None:
+def test_an_endpoint_error_is_raised_by_a_read_step() -> None:
     with pytest.raises(dspy.LMError):
         read(dspy.LMError("down"))
 
 
 @pytest.mark.parametrize("nothing", ["No additions.", "-", "", "Nothing new."])
-def test_additions_that_hold_nothing_do_not_fail_a_step(nothing: str) -> None:
+def test_empty_additions_do_not_fail_a_step(nothing: str) -> None:
     found = read({**READ, "additions": nothing})
     assert found.reply.judgement == "sufficient"
     assert found.update.relations == ()
@@ -384,7 +386,7 @@ def test_a_module_that_fails_before_its_call_does_not_get_the_reply_before() -> 
     assert (meter.calls, module.calls) == (1, 5)
 
 
-def test_a_config_is_sent_with_every_call_and_further_attempts_are_still_fresh() -> None:
+def test_config_is_sent_with_every_call_and_retries_are_not_cached() -> None:
     sent = []
 
     class Noting(dspy.Predict):
@@ -412,7 +414,7 @@ def test_a_config_is_not_passed_to_a_module_that_takes_none() -> None:
 # --- Threads and asyncio
 
 
-def test_every_call_is_counted_and_its_tokens_reported() -> None:
+def test_every_call_and_its_tokens_are_counted() -> None:
     _, meter, prompts = run("Hm.", GOOD)
     assert (meter.calls, meter.usage["answer"].failed, len(prompts)) == (1, 1, 2)
     assert meter.tokens > 200
@@ -447,7 +449,7 @@ def test_a_running_conversation_does_not_block_the_event_loop() -> None:
     assert asyncio.run(turns_beside(adrive(talk()))) > 15
 
 
-def test_a_search_that_fails_is_handed_to_the_program() -> None:
+def test_a_search_error_is_raised_inside_the_program() -> None:
     index = Index.from_passages(["Helena | Helena is a city."], kind="sparse")
 
     def talk() -> Generator[Search, Any, str]:
@@ -482,7 +484,7 @@ def test_a_cancelled_task_closes_its_conversation() -> None:
     assert closed == [True]
 
 
-def test_a_conversation_that_waits_is_closed_when_its_task_is_cancelled() -> None:
+def test_a_waiting_conversation_is_closed_when_its_task_is_cancelled() -> None:
     closed = []
 
     class Slow:
@@ -507,7 +509,7 @@ def test_a_conversation_that_waits_is_closed_when_its_task_is_cancelled() -> Non
     assert closed == [True]
 
 
-def test_many_searches_that_block_a_thread_wait_at_once() -> None:
+def test_many_blocking_searches_run_concurrently() -> None:
     at_once = threading.Barrier(64)
 
     def retrieve(query: str, k: int) -> list[Passage]:
@@ -521,7 +523,7 @@ def test_many_searches_that_block_a_thread_wait_at_once() -> None:
     assert len(asyncio.run(search_all())) == 64
 
 
-def test_the_settings_of_the_caller_hold_while_a_conversation_works() -> None:
+def test_a_conversation_runs_under_the_callers_settings() -> None:
     seen = []
 
     def talk() -> Generator[Search, Any, None]:
@@ -543,7 +545,7 @@ def test_a_request_for_a_call_shows_its_config() -> None:
     assert warmer.arguments["config"] == {"temperature": 1.0, "rollout_id": 2, "n": 1}
 
 
-def test_dspy_keeps_the_last_thousand_calls_of_a_long_run() -> None:
+def test_dspys_history_is_limited_to_the_last_thousand_calls() -> None:
     lm = scripted_lm(lambda fields: {"answer": "Montana"})
     predictor, trace = dspy.Predict("question -> answer"), list[Any]()
     with dspy.context(lm=lm, trace=trace):
@@ -553,7 +555,7 @@ def test_dspy_keeps_the_last_thousand_calls_of_a_long_run() -> None:
     assert "Where is 1009?" in str(lm.history[-1]["messages"])
 
 
-def test_a_question_whose_graph_an_adapter_could_not_read_is_forgotten() -> None:
+def test_a_parse_failure_does_not_keep_a_question_in_memory() -> None:
     def failed() -> weakref.ref[Meter]:
         inputs, meter = dict.fromkeys(ReadAndJudge.input_fields, "?"), Meter()
         lm = scripted_lm(

@@ -81,14 +81,14 @@ def replayed() -> dspy.Prediction:
         return GraphAnchor(search)(question=QUESTION)
 
 
-def test_the_queries_and_the_answer_are_those_of_the_paper() -> None:
+def test_the_queries_and_the_answer_match_the_paper() -> None:
     prediction = replayed()
     assert [step.query for step in prediction.steps] == [QUESTION, NEXT]
     assert [step.judgement for step in prediction.steps] == ["insufficient", "sufficient"]
     assert (prediction.answer, prediction.supported) == ("Katy Perry", "chained")
 
 
-def test_the_graph_is_that_of_the_paper_after_each_step() -> None:
+def test_the_graph_matches_the_paper_after_each_step() -> None:
     first, second = (step.graph for step in replayed().steps)
     assert [(r.head, r.relation, r.tail) for r in first.relations] == [
         ("Aretha Franklin", "sang in church", "her father's church"),
@@ -113,11 +113,11 @@ def test_the_evidence_chain_leads_from_the_question_to_the_answer() -> None:
     assert all(link.quote in " ".join(p.content for p in [*FIRST, *SECOND]) for link in links)
 
 
-def test_two_calls_where_the_reference_takes_six() -> None:
+def test_two_calls_are_made_instead_of_the_references_six() -> None:
     assert replayed().calls == 2
 
 
-def test_the_last_graph_reads_like_the_paper() -> None:
+def test_the_final_graph_text_matches_the_paper() -> None:
     lines = linearise(replayed().graph).splitlines()
     assert "- Stacy Barthe -> penning album tracks for -> Rihanna" in lines
     assert "- Katy Perry (; artist; sang in church during her childhood)" in lines

@@ -62,16 +62,14 @@ def test_ask_says_what_supports_the_answer(
     assert how in " ".join(done.stdout.split())
 
 
-def test_ask_prints_nothing_but_json_where_asked(
-    command: Command, index: Path, tmp_path: Path
-) -> None:
+def test_ask_with_json_prints_only_json(command: Command, index: Path, tmp_path: Path) -> None:
     done = command("ask", "Which river does Bath lie on?", "--index", index, "--json", cwd=tmp_path)
     record = json.loads(done.stdout)
     assert record["lm"] == "ga-dspy/extractive"
     assert {"answer", "supported", "evidence", "passages", "graph", "steps", "calls"} <= set(record)
 
 
-def test_eval_writes_a_summary_and_predictions_and_goes_on_where_it_stopped(
+def test_eval_writes_a_summary_and_predictions_and_resumes(
     command: Command, index: Path, tmp_path: Path
 ) -> None:
     data = ROOT / "ga_dspy" / "demo" / "questions_dev.json"
@@ -104,7 +102,7 @@ def test_ask_and_eval_take_a_compiled_program(
     assert summary["program"] == str(ARTIFACT)
 
 
-def test_an_evaluation_and_an_arena_meet_in_mlflow_where_asked(
+def test_an_evaluation_and_an_arena_are_tracked_in_one_mlflow_store(
     command: Command, index: Path, tables: Path, tmp_path: Path
 ) -> None:
     mlflow = pytest.importorskip("mlflow")
@@ -135,7 +133,7 @@ def test_an_artifact_is_shown_compared_and_verified(command: Command, tmp_path: 
     assert "is intact" in command("artifact", "verify", ARTIFACT, cwd=tmp_path).stdout
 
 
-def test_a_tampered_artifact_is_said_to_be_so(command: Command, tmp_path: Path) -> None:
+def test_a_tampered_artifact_is_reported(command: Command, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(ARTIFACT, copy, ignore=shutil.ignore_patterns("run"))
     program = copy / "program.json"
@@ -184,7 +182,7 @@ def test_verbose_adds_the_parts_of_an_error_and_its_cause(
     assert more[-1].startswith("  cause: ValidationError: ")
 
 
-def test_help_of_a_process_of_its_own_shows_the_tree_of_commands(tmp_path: Path) -> None:
+def test_help_in_a_new_process_lists_the_commands_in_groups(tmp_path: Path) -> None:
     code = "from ga_dspy.cli import main; main()"
     told = subprocess.run(
         [sys.executable, "-c", code, "--help"],
@@ -198,7 +196,7 @@ def test_help_of_a_process_of_its_own_shows_the_tree_of_commands(tmp_path: Path)
     )
 
 
-def test_every_command_has_examples_that_it_can_read() -> None:
+def test_the_examples_in_every_commands_help_parse() -> None:
     top = get_command(app)
     seen = set()
     for words, command in _commands(top, []):

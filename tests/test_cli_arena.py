@@ -35,7 +35,7 @@ def arena(command: Command, folder: Path, *args: str) -> subprocess.CompletedPro
     return command("arena", *given, *args, cwd=folder)
 
 
-def test_an_arena_leaves_a_run_a_method_and_does_not_ask_twice(
+def test_an_arena_writes_one_run_per_method_and_resumes_without_calls(
     command: Command, home: Path
 ) -> None:
     runs = home / "runs" / "hotpotqa-questions_dev"
@@ -48,7 +48,7 @@ def test_an_arena_leaves_a_run_a_method_and_does_not_ask_twice(
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_report_has_tables_pictures_and_every_protocol(
+def test_a_report_has_tables_figures_and_every_protocol(
     command: Command, home: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -64,7 +64,7 @@ def test_a_report_has_tables_pictures_and_every_protocol(
     assert len(protocols) == 3
 
 
-def test_runs_on_other_questions_have_a_table_of_their_own(
+def test_runs_on_other_questions_have_a_separate_table(
     command: Command, home: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib")

@@ -32,7 +32,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
-def test_steps_are_printed_as_they_come(index: Path, is_terminal: bool) -> None:
+def test_steps_are_printed_as_they_finish(index: Path, is_terminal: bool) -> None:
     out = io.StringIO()
     console = Console(file=out, width=80, force_terminal=is_terminal, color_system=None)
     seen: list[str] = []
@@ -58,7 +58,7 @@ def test_steps_are_printed_as_they_come(index: Path, is_terminal: bool) -> None:
     assert ("searching" in out.getvalue()) == is_terminal
 
 
-def test_the_cost_stands_beside_that_of_a_graph_of_the_corpus(
+def test_the_cost_is_printed_next_to_that_of_a_corpus_graph(
     command: Command, index: Path, tmp_path: Path
 ) -> None:
     said = command("ask", QUESTION, "--index", index, cwd=tmp_path).stdout
@@ -78,7 +78,7 @@ def test_several_questions_are_answered_in_order_over_one_index(
     assert shown.index(QUESTION) < shown.index(OTHER) and shown.count("─ Answer") == 2
 
 
-def test_a_question_that_fails_does_not_keep_the_others_from_being_asked(
+def test_a_failed_question_does_not_stop_the_others(
     command: Command, index: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "all.txt").write_text(f"{'Who? ' * 5000}\n{QUESTION}\n")
@@ -92,7 +92,9 @@ def test_a_question_that_fails_does_not_keep_the_others_from_being_asked(
     assert shown.returncode == 1
 
 
-def test_a_setting_of_the_program_counts(command: Command, index: Path, tmp_path: Path) -> None:
+def test_set_changes_a_setting_of_the_program(
+    command: Command, index: Path, tmp_path: Path
+) -> None:
     done = command("ask", DEMO_QUESTION, "--index", index, "--json", "--set", "k=2", "--set",
                    "max_steps=1", "--set", "abstain=chained", cwd=tmp_path)  # fmt: skip
     found = json.loads(done.stdout)
@@ -111,14 +113,14 @@ def test_a_setting_of_the_program_counts(command: Command, index: Path, tmp_path
         (("--lm-set", "temperature=hot"), "Expected a number"),
     ],
 )
-def test_a_setting_that_there_is_not_is_named_with_those_that_there_are(
+def test_an_unknown_setting_is_named_with_the_known_ones(
     command: Command, index: Path, tmp_path: Path, more: tuple[str, ...], said: str
 ) -> None:
     done = command("ask", QUESTION, "--index", index, *more, cwd=tmp_path)
     assert done.returncode == 2 and said in done.stderr
 
 
-def test_settings_of_the_lm_and_the_adapter_reach_the_endpoint(
+def test_lm_settings_and_the_adapter_reach_the_endpoint(
     command: Command, index: Path, tmp_path: Path
 ) -> None:
     reply = "<links>[1]</links><answer>Avon</answer><verdict>answered</verdict>"
@@ -135,7 +137,7 @@ def test_settings_of_the_lm_and_the_adapter_reach_the_endpoint(
 
 
 @pytest.mark.parametrize(("model", "is_told"), [("openai/tiny-1.5b", True), ("openai/gpt", False)])
-def test_a_small_lm_is_told_to_try_a_single_search(
+def test_a_small_lm_gets_the_hint_to_try_a_single_search(
     command: Command, index: Path, tmp_path: Path, model: str, is_told: bool
 ) -> None:
     endpoint = Endpoint(Behaviour())
@@ -148,7 +150,7 @@ def test_a_small_lm_is_told_to_try_a_single_search(
         endpoint.close()
 
 
-def test_a_conversation_asks_what_it_understood(
+def test_chat_prints_the_rewritten_question(
     command: Command, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ga_dspy.testing import scripted_lm
@@ -168,7 +170,7 @@ def test_a_conversation_asks_what_it_understood(
     assert "he born" not in lm.engine.prompts[2]
 
 
-def test_programs_lists_every_program_and_the_settings_of_one() -> None:
+def test_programs_lists_every_program_or_the_settings_of_one() -> None:
     listed = CliRunner().invoke(app, ["programs"])
     assert all(name in listed.output for name in METHODS)
     one = CliRunner().invoke(app, ["programs", "qa-graph"], env={"COLUMNS": "160"})

@@ -59,7 +59,7 @@ def at(endpoint: Endpoint, *more: object) -> tuple[object, ...]:
     return ("--lm", "openai/local", "--api-base", endpoint.url, *more)
 
 
-def test_a_question_that_failed_for_its_own_sake_is_asked_again_only_where_told(
+def test_permanently_failed_questions_are_retried_only_on_request(
     command: Command, index: Path, serve: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
     bad = serve(marked={QUESTION: "context"})
@@ -81,7 +81,7 @@ def test_a_question_that_failed_for_its_own_sake_is_asked_again_only_where_told(
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["failures"] == 0
 
 
-def test_an_artifact_whose_prompts_changed_is_not_the_program_of_the_run(
+def test_a_run_is_not_resumed_with_changed_prompts(
     command: Command, index: Path, tmp_path: Path
 ) -> None:
     def compiled(instruction: str) -> None:
@@ -99,7 +99,7 @@ def test_an_artifact_whose_prompts_changed_is_not_the_program_of_the_run(
     assert "different: prompts was" in done.stderr
 
 
-def test_the_same_model_at_another_address_does_not_go_on_with_the_run(
+def test_a_run_is_not_resumed_with_the_model_at_another_address(
     command: Command, index: Path, serve: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
     args = words(index, tmp_path / "run")
@@ -132,7 +132,7 @@ def test_the_address_named_judge_is_that_of_a_step_unless_there_is_a_judge() -> 
 
 
 @pytest.mark.parametrize("kind", ["401", "404", "quota"])
-def test_an_endpoint_that_refuses_ends_the_run_at_once_and_nothing_is_done(
+def test_a_refusing_endpoint_ends_the_run_at_once_and_nothing_is_recorded(
     command: Command, index: Path, serve: Callable[..., Endpoint], tmp_path: Path, kind: str
 ) -> None:
     refusing = serve(rate=1.0, kinds=(kind,))
@@ -144,7 +144,7 @@ def test_an_endpoint_that_refuses_ends_the_run_at_once_and_nothing_is_done(
         assert journal.results() == {}
 
 
-def test_an_outage_that_outlasts_the_patience_ends_the_run_and_a_later_start_finishes_it(
+def test_an_outage_longer_than_the_patience_ends_the_run_which_can_be_resumed(
     serve: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
     examples = load("hotpotqa", questions("dev"), limit=4)
@@ -165,7 +165,7 @@ def test_an_outage_that_outlasts_the_patience_ends_the_run_and_a_later_start_fin
     assert start().failed == ()
 
 
-def test_a_retriever_that_knows_its_corpus_has_it_in_the_protocol() -> None:
+def test_the_corpus_fingerprint_of_a_retriever_is_in_the_protocol() -> None:
     class Known:
         fingerprint = "ab12"
 
@@ -187,7 +187,7 @@ def started(args: list[str], folder: Path) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def test_ctrl_c_with_calls_under_way_ends_with_130_and_says_how_to_go_on(
+def test_ctrl_c_during_calls_exits_with_130_and_explains_how_to_resume(
     index: Path, serve: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
     slow = serve(latency=60.0)
@@ -207,7 +207,7 @@ def test_ctrl_c_with_calls_under_way_ends_with_130_and_says_how_to_go_on(
     )
 
 
-def test_an_endpoint_that_stays_down_ends_the_run_and_one_line_says_how_to_go_on(
+def test_an_endpoint_that_stays_down_ends_the_run_with_one_line_on_how_to_resume(
     command: Command, index: Path, serve: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
     endpoint = serve(script=("503",) * 200)
@@ -218,7 +218,7 @@ def test_an_endpoint_that_stays_down_ends_the_run_and_one_line_says_how_to_go_on
     assert "has been down for 2" in ends and "run the same command again" in ends
 
 
-def test_an_outage_costs_no_question_and_is_said_as_it_goes(
+def test_an_outage_fails_no_question_and_is_reported_while_it_lasts(
     command: Command, index: Path, serve: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
     endpoint = serve(script=("503",) * 20)
@@ -228,12 +228,12 @@ def test_an_outage_costs_no_question_and_is_said_as_it_goes(
     assert "at most 1 h" in waits and "answers again after" in goes_on
 
 
-def test_a_time_that_is_none_is_refused(command: Command, index: Path, tmp_path: Path) -> None:
+def test_an_invalid_duration_is_refused(command: Command, index: Path, tmp_path: Path) -> None:
     done = command(*words(index, tmp_path / "a", "--patience", "soon"), cwd=tmp_path)
     assert (done.returncode, "Pass 90, 90s, 10m or 2h" in done.stderr) == (2, True)
 
 
-def test_without_the_cache_every_call_is_made_anew(
+def test_without_the_cache_every_call_is_sent(
     command: Command, index: Path, serve: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
     endpoint = serve()
@@ -246,7 +246,7 @@ def test_without_the_cache_every_call_is_made_anew(
     assert asked == [3, 3, 6]
 
 
-def test_an_adapter_of_ones_own_is_part_of_the_protocol() -> None:
+def test_a_custom_adapter_is_part_of_the_protocol() -> None:
     examples = [dspy.Example(id="1", question="Who?", answer="A").with_inputs("question")]
     program = ga_dspy.VanillaRAG(lambda query, k: [])
     about: dict[str, Any] = {"name": "a", "dataset": "b", "source": "c", "lm": dspy.LM("openai/m")}

@@ -110,7 +110,7 @@ def graph(folder: Path, built: str) -> Path:
     return folder / "graph"
 
 
-def test_a_build_tells_its_cost_first_and_its_sizes_last(graph: Path, built: str) -> None:
+def test_a_build_prints_its_cost_first_and_its_sizes_last(graph: Path, built: str) -> None:
     stored = open_graph(graph)
     manifest = stored.manifest
     assert re.search(r"to read: 122 passages, about 122 LM calls and [\d,]+ tokens", built)
@@ -123,16 +123,18 @@ def test_a_build_tells_its_cost_first_and_its_sizes_last(graph: Path, built: str
     assert "embedded extractive LM" in built
 
 
-def test_labels_of_a_passage_that_is_not_there_are_named(graph: Path, built: str) -> None:
+def test_labels_of_an_unknown_passage_are_reported(graph: Path, built: str) -> None:
     assert "has labels, but is not in the index: d999" in built
 
 
-def test_a_build_that_is_done_asks_for_nothing(graph: Path, folder: Path) -> None:
+def test_a_finished_build_makes_no_calls(graph: Path, folder: Path) -> None:
     again = said("build", "--index", "index", "--out", graph, "--labels", "labels.json", cwd=folder)
     assert "to read: nothing, all 122 passages were read before" in again
 
 
-def test_stats_tell_sizes_wordings_and_central_things(graph: Path, folder: Path) -> None:
+def test_stats_prints_sizes_relation_wordings_and_central_entities(
+    graph: Path, folder: Path
+) -> None:
     told = said("stats", graph, "--label", "yard", cwd=folder)
     stored = open_graph(graph)
     assert f"entities {stored.manifest.entities}," in told
@@ -142,9 +144,7 @@ def test_stats_tell_sizes_wordings_and_central_things(graph: Path, folder: Path)
     assert f"relations {len(stored.graph.public.relations)} in" in public
 
 
-def test_a_thing_is_shown_with_relations_and_passages_to_who_holds_the_label(
-    graph: Path, folder: Path
-) -> None:
+def test_show_prints_private_relations_only_with_the_label(graph: Path, folder: Path) -> None:
     ship = "← designed by ← SS Great Britain"
     brunel = "isambard kingdom brunel"
     held = said("show", graph, brunel, "--label", "yard", cwd=folder)
@@ -154,12 +154,12 @@ def test_a_thing_is_shown_with_relations_and_passages_to_who_holds_the_label(
     assert ship not in without and PRIVATE not in without
 
 
-def test_namesakes_are_all_shown(graph: Path, folder: Path) -> None:
+def test_show_prints_every_namesake(graph: Path, folder: Path) -> None:
     told = said("show", graph, "River Avon", cwd=folder)
     assert "River Avon (Bristol)" in told and "River Avon (Warwickshire)" in told
 
 
-def test_a_name_that_nothing_goes_by_is_told_with_the_nearest_that_the_caller_may_see(
+def test_an_unknown_name_suggests_similar_names_that_the_caller_may_see(
     graph: Path, folder: Path
 ) -> None:
     assert "similar names: River Avon (Bristol), River Avon (Warwickshire)" in error_of(
@@ -170,9 +170,7 @@ def test_a_name_that_nothing_goes_by_is_told_with_the_nearest_that_the_caller_ma
     assert "SS Great Britain" in error_of("show", graph, ship, "--label", "yard", cwd=folder)
 
 
-def test_paths_are_the_shortest_with_the_passages_that_state_them(
-    graph: Path, folder: Path
-) -> None:
+def test_paths_prints_the_shortest_paths_with_their_passages(graph: Path, folder: Path) -> None:
     ends = ("Bristol", "Isambard Kingdom Brunel")
     told = said("paths", graph, *ends, "--label", "yard", cwd=folder)
     assert "SS Great Britain" in told and "cost" in told and PRIVATE in told
@@ -194,14 +192,14 @@ def test_merges_are_listed_with_the_rule(graph: Path, folder: Path) -> None:
     assert "Bath, Somerset Bath same name d035" in said("merges", graph, cwd=folder)
 
 
-def test_an_export_holds_what_the_caller_may_see(graph: Path, folder: Path) -> None:
+def test_an_export_has_only_what_the_caller_may_see(graph: Path, folder: Path) -> None:
     out = folder / "new" / "it.graphml"
     assert "wrote new/it.graphml" in said("export", graph, "--out", "new/it.graphml", cwd=folder)
     told = out.read_text(encoding="utf-8")
     assert "River Avon" in told and "SS Great Britain" not in told
 
 
-def test_a_page_holds_what_the_caller_may_see_with_its_quotes(graph: Path, folder: Path) -> None:
+def test_a_page_has_only_what_the_caller_may_see_with_quotes(graph: Path, folder: Path) -> None:
     assert "wrote it.html" in said("view", graph, "--out", "it.html", cwd=folder)
     bare = (folder / "it.html").read_text(encoding="utf-8")
     assert "River Avon" in bare and "timber port" not in bare
@@ -216,7 +214,7 @@ def test_a_page_holds_what_the_caller_may_see_with_its_quotes(graph: Path, folde
     assert "launched at Bristol" in (folder / "it.html").read_text(encoding="utf-8")
 
 
-def test_rules_enter_a_build_that_asks_for_nothing_anew(graph: Path, folder: Path) -> None:
+def test_rules_are_applied_without_reading_passages_again(graph: Path, folder: Path) -> None:
     copy = folder / "ruled"
     shutil.copytree(graph, copy)
     rules = {
@@ -235,7 +233,7 @@ def test_rules_enter_a_build_that_asks_for_nothing_anew(graph: Path, folder: Pat
     assert {r.relation for r in stored.graph.public.relations} == {"flows through"}
 
 
-def test_an_update_tells_what_was_read_and_what_there_is_now(graph: Path, folder: Path) -> None:
+def test_an_update_prints_what_was_read_and_the_new_sizes(graph: Path, folder: Path) -> None:
     copy = folder / "updated"
     shutil.copytree(graph, copy)
     shutil.copytree(folder / "index", folder / "grown")
@@ -254,7 +252,7 @@ def test_an_update_tells_what_was_read_and_what_there_is_now(graph: Path, folder
     assert open_graph(copy).manifest.labels == ("yard",)
 
 
-def test_another_lm_is_asked_for_nothing_without_consent(folder: Path) -> None:
+def test_a_paid_lm_is_not_called_without_consent(folder: Path) -> None:
     args = ("build", "--index", "index", "--out", "paid", "--lm", "openai/m", "--api-base",
             "http://127.0.0.1:9/v1", "--timeout", "1")  # fmt: skip
     assert "--yes" in error_of(*args, cwd=folder)
@@ -291,7 +289,7 @@ def test_an_error_of_the_process_is_one_line_and_exit_code_2_too(folder: Path) -
     assert len(done.err.splitlines()) == 1 and done.err.startswith("ga-dspy: nowhere holds")
 
 
-def test_where_restricts_the_graph_that_a_program_reads(tmp_path: Path) -> None:
+def test_where_restricts_the_graph_of_a_program(tmp_path: Path) -> None:
     texts = {"a": "Ada Lovelace was born in London.", "b": "Otto Brandt was born in Aarhus."}
     rows = [Passage(id=k, text=v, metadata=Metadata({"tenant": k})) for k, v in texts.items()]
     Index.build(rows, tmp_path / "index", encoder="hash-64")
@@ -301,7 +299,7 @@ def test_where_restricts_the_graph_that_a_program_reads(tmp_path: Path) -> None:
     assert opened.graph.find("Ada Lovelace") and not opened.graph.find("Otto Brandt")
 
 
-def test_a_label_that_hides_nothing_is_named(graph: Path, folder: Path) -> None:
+def test_an_unknown_label_is_reported(graph: Path, folder: Path) -> None:
     done = run_here("merges", graph, "--label", "yrad", cwd=folder)
     assert done.code == 0 and "needs the label yrad" in done.err
 
@@ -321,7 +319,7 @@ other: drop
 """
 
 
-def test_a_build_under_a_schema_stops_at_its_cap_and_is_updated_as_it_was_built(
+def test_a_build_with_a_schema_stops_at_its_cap_and_updates_keep_the_schema(
     folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "schema.yaml").write_text(SCHEMA)

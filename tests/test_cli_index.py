@@ -58,7 +58,7 @@ def table(text: str) -> dict[str, tuple[int, int]]:
     return {what: (int(files), int(passages)) for what, files, passages in found}
 
 
-def test_a_sync_reads_what_changed_and_says_what_it_did(command: Command, built: Path) -> None:
+def test_a_sync_reads_only_changed_files_and_reports_them(command: Command, built: Path) -> None:
     docs = built / "docs"
     (docs / "nile.txt").write_text("The Nile flows past Luxor.")
     (docs / "rows.csv").unlink()
@@ -81,14 +81,14 @@ def test_a_sync_builds_an_index_that_does_not_exist(command: Command, built: Pat
     assert "new: 1 passage, linked" in done.stdout
 
 
-def test_an_error_is_told_in_sentences(command: Command, built: Path) -> None:
+def test_an_error_is_printed_as_sentences(command: Command, built: Path) -> None:
     done = command("index", "build", "nowhere", "--out", "new", cwd=built)
     assert done.returncode == 2
     assert done.stderr.startswith("ga-dspy: no nowhere. Expected a folder of documents, or a file")
     assert done.stderr.endswith(". Check the path, or convert the file.\n")
 
 
-def test_a_file_that_has_not_changed_is_not_read_again(
+def test_an_unchanged_file_is_not_read_again(
     command: Command, built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -115,7 +115,7 @@ def test_the_index_and_its_files_may_be_moved_together(command: Command, built: 
     assert table(run(command, built / "moved", "sync"))["unchanged"] == (3, 3)
 
 
-def test_a_sync_that_would_empty_the_index_needs_a_yes(command: Command, built: Path) -> None:
+def test_a_sync_that_would_delete_most_passages_needs_yes(command: Command, built: Path) -> None:
     for name in ("nile.txt", "rows.csv"):
         (built / "docs" / name).unlink()
     assert "2 of 3 passages of ix would be deleted" in run(command, built, "sync", code=2)
@@ -123,15 +123,15 @@ def test_a_sync_that_would_empty_the_index_needs_a_yes(command: Command, built: 
     assert table(run(command, built, "sync", "--yes"))["removed"] == (2, 2)
 
 
-def test_an_index_without_a_record_of_its_files_asks_for_them(
-    command: Command, built: Path
-) -> None:
+def test_an_index_without_a_file_record_asks_for_the_files(command: Command, built: Path) -> None:
     (built / "ix" / "files.json").write_text("{damaged")
     assert "Name the files" in run(command, built, "sync", code=2)
     assert table(run(command, built, "sync", "docs"))["unchanged"] == (0, 3)
 
 
-def test_files_are_added_and_passages_deleted_by_id_or_file(command: Command, built: Path) -> None:
+def test_passages_are_added_by_file_and_deleted_by_id_or_file(
+    command: Command, built: Path
+) -> None:
     (built / "more.jsonl").write_text(json.dumps({"id": "x", "text": "Skien is a town."}))
     assert table(run(command, built, "add", "more.jsonl"))["added"] == (1, 1)
     assert "deleted 1 passage" in run(command, built, "delete", "x")
@@ -151,7 +151,7 @@ def test_deleting_all_passages_is_refused_with_a_remedy(command: Command, built:
     assert len(Index.open(built / "ix")) == 3
 
 
-def test_adding_a_changed_file_removes_what_it_no_longer_has(command: Command, built: Path) -> None:
+def test_adding_a_changed_file_removes_its_stale_passages(command: Command, built: Path) -> None:
     (built / "docs" / "rows.csv").write_text("id,text\n2,Bergen has a funicular.\n")
     assert table(run(command, built, "add", "docs"))["removed"] == (0, 1)
     assert {p.id for p in Index.open(built / "ix")} >= {"rows.csv#2", "nile.txt"}
@@ -168,7 +168,7 @@ def test_a_search_shows_file_and_score_or_json(command: Command, built: Path) ->
     assert hit["score"] > 0
 
 
-def test_info_names_the_files_and_verify_finds_a_changed_byte(
+def test_info_lists_the_files_and_verify_detects_a_changed_byte(
     command: Command, built: Path
 ) -> None:
     said = run(command, built, "info")
@@ -181,14 +181,14 @@ def test_info_names_the_files_and_verify_finds_a_changed_byte(
     assert "passages.arrow" in run(command, built, "verify", code=2)
 
 
-def test_a_strict_build_stops_at_a_file_that_is_not_read(command: Command, built: Path) -> None:
+def test_a_strict_build_stops_at_an_unreadable_file(command: Command, built: Path) -> None:
     done = command("index", "build", "docs", "--out", "other", "--strict", cwd=built)
     assert done.returncode == 2
     assert "scan.png was not read completely" in done.stderr
     assert not (built / "other").exists()
 
 
-def test_another_index_is_not_overwritten(command: Command, built: Path) -> None:
+def test_a_different_index_is_not_overwritten(command: Command, built: Path) -> None:
     args = ("index", "build", "docs/nile.txt", "--out", "ix", "--kind", "sparse")
     refused = command(*args, cwd=built)
     assert refused.returncode == 2 and "already holds another index" in refused.stderr
@@ -196,7 +196,7 @@ def test_another_index_is_not_overwritten(command: Command, built: Path) -> None
     assert len(Index.open(built / "ix")) == 3
 
 
-def test_the_size_of_passages_follows_what_the_encoder_reads(
+def test_the_passage_size_follows_the_encoders_input_length(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ga_dspy.retrieval.encoders import HashEncoder
@@ -237,7 +237,7 @@ def write(docs: Path, files: dict[str, str]) -> None:
 @given(history=st.lists(states, min_size=2, max_size=4))
 @example(history=[{"e.csv": ROW, "f.csv": f"{ROW}2,B.\n"}, {"f.csv": f"{ROW}2,B.\n"}])
 @example(history=[{"c/d.md": OSLO}, {"a.md": OSLO, "c/d.md": OSLO}, {"c/d.md": OSLO}])
-def test_whatever_happens_to_files_a_sync_equals_a_build_from_scratch(
+def test_after_any_file_changes_a_sync_equals_a_build_from_scratch(
     history: list[dict[str, str]], tmp_path: Path
 ) -> None:
     docs, folder = tmp_path / "docs", tmp_path / "ix"
@@ -264,7 +264,7 @@ def test_whatever_happens_to_files_a_sync_equals_a_build_from_scratch(
 # --- Progress
 
 
-def test_in_a_pipe_a_line_tells_how_far_work_is_while_one_call_takes_long(
+def test_in_a_pipe_progress_is_repeated_during_a_long_call(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     console = Console(force_terminal=False, width=80)
@@ -277,7 +277,7 @@ def test_in_a_pipe_a_line_tells_how_far_work_is_while_one_call_takes_long(
     assert set(told) == {"graph-anchor: 3 of 40 questions, F1 50.0"}
 
 
-def test_in_a_pipe_nothing_is_printed_within_the_first_minute(
+def test_in_a_pipe_no_progress_is_printed_in_the_first_minute(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with show_progress(Console(force_terminal=False)) as progress:
@@ -286,7 +286,7 @@ def test_in_a_pipe_nothing_is_printed_within_the_first_minute(
     assert capsys.readouterr().out == ""
 
 
-def test_the_time_left_of_a_run_is_not_told_from_the_run_before(
+def test_the_remaining_time_ignores_the_previous_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = [0.0]
@@ -301,7 +301,7 @@ def test_the_time_left_of_a_run_is_not_told_from_the_run_before(
     assert told and set(told) == {"hotpotqa graph-anchor 0 of 40"}
 
 
-def test_in_a_pipe_a_build_tells_how_far_it_is_also_while_a_stage_reports_nothing(
+def test_in_a_pipe_a_build_prints_progress_during_a_silent_stage(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = [0.0]

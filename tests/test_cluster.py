@@ -68,7 +68,7 @@ def asked(index: Index, lm: dspy.LM, own: dspy.LM | None, out: Path) -> Report:
         return run(program, examples, out=out, protocol=protocol, threads=4)
 
 
-def test_a_killed_node_costs_no_question_or_finished_call_and_no_key_leaves(
+def test_a_killed_node_loses_no_question_or_finished_call_and_no_key_is_sent(
     cluster: Any, index: Index, tmp_path: Path
 ) -> None:
     replies: dict[str, str] = {}
@@ -105,7 +105,7 @@ def made(endpoint: Endpoint) -> Counter[str]:
     return Counter(str(body["messages"]) for _, body in endpoint.answered)
 
 
-def test_what_cannot_be_sent_is_named(cluster: Any, tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_sent_to_a_cluster_is_named(cluster: Any, tmp_path: Path) -> None:
     lock = threading.Lock()
 
     def search(query: str, k: int) -> list[str]:
@@ -122,7 +122,7 @@ def test_an_address_without_a_cluster_is_one_clear_error() -> None:
         pass
 
 
-def test_an_index_that_a_cluster_encodes_is_the_same(
+def test_an_index_encoded_on_a_cluster_equals_a_local_one(
     cluster: Any, command: Any, tmp_path: Path
 ) -> None:
     lines = [passage.model_dump_json() for passage in demo.corpus()]

@@ -22,7 +22,7 @@ def test_the_committed_artifact_is_intact() -> None:
 
 
 @pytest.mark.parametrize("name", ["vanilla-rag", "graph-anchor"])
-def test_those_for_a_small_lm_compare_facts_and_hold_no_rows_of_a_dataset(name: str) -> None:
+def test_artifacts_for_a_small_lm_compare_facts_and_contain_no_dataset_rows(name: str) -> None:
     path = ARTIFACT.parent / "qwen2.5-coder-1.5b" / name
     assert verify(path) == ""
     made = load(path, retriever=lambda query, k: list(corpus())[:k])
@@ -34,7 +34,7 @@ def test_those_for_a_small_lm_compare_facts_and_hold_no_rows_of_a_dataset(name: 
 
 
 @pytest.mark.slow
-def test_compiling_it_again_gives_the_same_bytes_but_for_times(tmp_path: Path) -> None:
+def test_recompiling_the_demo_artifact_gives_the_same_bytes_except_times(tmp_path: Path) -> None:
     pytest.importorskip("bm25s")
     Index.build(corpus(), tmp_path / "index")
     again = tmp_path / "demo"

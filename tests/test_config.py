@@ -60,14 +60,14 @@ def in_effect(given: tuple[str, ...] = ()) -> dict[str, object]:
     return {name: one.value for name, one in read_config(find_config(), given).items()}
 
 
-def test_ask_needs_no_option_that_the_file_gives(command: Command, here: Here) -> None:
+def test_the_settings_file_replaces_options_of_ask(command: Command, here: Here) -> None:
     root = here('index = "my-index"\nprogram = "vanilla-rag"\n[settings]\nk = 2\n')
     done = command("ask", QUESTION, "--json", cwd=root)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["passages"]) == 2
 
 
-def test_commands_on_indexes_and_graphs_and_the_arena_read_it_too(
+def test_index_graph_and_arena_commands_also_read_the_settings_file(
     command: Command, here: Here
 ) -> None:
     root = here('index = "my-index"\ngraph = "my-graph"\n')
@@ -81,7 +81,7 @@ def test_commands_on_indexes_and_graphs_and_the_arena_read_it_too(
     assert {path.name for path in (root / "runs").rglob("*-rag*")} == {"vanilla-rag", "graph-rag"}
 
 
-def test_an_option_stands_above_the_environment_and_that_above_the_file(
+def test_options_override_the_environment_which_overrides_the_file(
     command: Command, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = here('index = "my-index"\nprogram = "ircot"\nlm = "openai/of-the-file"\n')
@@ -94,7 +94,7 @@ def test_an_option_stands_above_the_environment_and_that_above_the_file(
     assert "quoted in a passage" in done.stdout, done.stderr
 
 
-def test_what_belongs_to_a_setting_goes_with_it(
+def test_overriding_an_lm_also_drops_the_address_from_the_file(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here(
@@ -163,7 +163,7 @@ def test_outside_of_repository_and_home_only_the_working_directory_is_searched(
         ("index = ", "ga-dspy.toml: Invalid value (at end of document)"),
     ],
 )
-def test_an_error_of_the_file_is_one_line_that_names_it(
+def test_an_error_in_the_file_is_one_line_that_names_it(
     command: Command, here: Here, text: str, message: str
 ) -> None:
     done = command("index", "info", cwd=here(text))
@@ -186,13 +186,13 @@ def test_a_key_in_the_file_is_refused_and_not_repeated(
     assert KEY not in command("index", "info", cwd=root).stderr
 
 
-def test_a_digest_in_a_path_is_no_key(here: Here) -> None:
+def test_a_digest_in_a_path_is_not_mistaken_for_a_key(here: Here) -> None:
     source = "runs:/0123456789abcdef0123456789abcdef/artifact"
     here(f'artifact = "{source}"')
     assert in_effect()["artifact"] == source
 
 
-def test_the_key_in_env_is_used_and_never_printed(command: Command, here: Here) -> None:
+def test_a_key_in_dot_env_is_used_and_never_printed(command: Command, here: Here) -> None:
     root = here('lm = "openai/m"\n')
     (root / ".env").write_text(f"OPENAI_API_KEY={KEY}\n")
     os.environ.pop("OPENAI_API_KEY", None)
@@ -202,14 +202,14 @@ def test_the_key_in_env_is_used_and_never_printed(command: Command, here: Here) 
     assert os.environ["OPENAI_API_KEY"] == KEY
 
 
-def test_the_environment_stands_above_env(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_overrides_dot_env(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     (here("") / ".env").write_text("OPENAI_API_KEY=of-the-file\nGA_DSPY_PROGRAM=ircot\n")
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-shell")
     assert in_effect() == {"program": "ircot"}
     assert os.environ["OPENAI_API_KEY"] == "of-the-shell"
 
 
-def test_config_show_says_where_each_value_comes_from(
+def test_config_show_prints_the_source_of_each_value(
     command: Command, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = here('index = "my-index"\n[settings]\nk = 3\nstyle = "report"\n')
@@ -224,7 +224,7 @@ def test_config_show_says_where_each_value_comes_from(
     assert "ga-dspy init writes one" in command("config", "show", cwd=root).stdout
 
 
-def test_help_shows_the_plain_defaults_even_where_the_file_is_broken(
+def test_help_shows_the_built_in_defaults_even_with_a_broken_file(
     command: Command, here: Here, tmp_path: Path
 ) -> None:
     plain = command("ask", "--help", cwd=tmp_path).stdout
@@ -236,7 +236,7 @@ def test_help_shows_the_plain_defaults_even_where_the_file_is_broken(
 # --- init
 
 
-def test_init_writes_the_options_and_tells_where_keys_belong(command: Command, here: Here) -> None:
+def test_init_writes_the_options_and_explains_where_keys_go(command: Command, here: Here) -> None:
     root = here("")
     (root / "ga-dspy.toml").unlink()
     done = command("init", "--lm", "openai/small", "--lm", "answer=openai/big", "--index",
@@ -266,7 +266,7 @@ def test_init_overwrites_only_with_force(command: Command, here: Here) -> None:
     [("--lm", KEY), ("--index", KEY), ("--set", f"k={KEY}"), ("--program", "magic"),
      ("--set", "kk=1"), ("--api-base", "http://localhost:1/v1"), ("--lm", "a", "--lm", "b")],
 )  # fmt: skip
-def test_init_writes_no_key_and_nothing_that_is_wrong(
+def test_init_refuses_keys_and_invalid_options(
     command: Command, here: Here, words: tuple[str, ...]
 ) -> None:
     root = here("")
@@ -276,7 +276,7 @@ def test_init_writes_no_key_and_nothing_that_is_wrong(
     assert (root / "ga-dspy.toml").read_text() == ""
 
 
-def test_init_takes_no_key_that_the_environment_has(
+def test_init_does_not_ask_for_a_key_that_the_environment_has(
     command: Command, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = here("")
@@ -285,7 +285,7 @@ def test_init_takes_no_key_that_the_environment_has(
     assert done.returncode == 2 and "a secret" in done.stderr
 
 
-def test_init_asks_in_a_terminal_for_what_was_not_given(
+def test_init_prompts_for_missing_options_in_a_terminal(
     command: Command, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, asked = here(""), list[str]()
@@ -303,7 +303,7 @@ def test_init_asks_in_a_terminal_for_what_was_not_given(
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
-def test_init_has_git_ignore_env_once(command: Command, tmp_path: Path) -> None:
+def test_init_adds_dot_env_to_gitignore_once(command: Command, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     (tmp_path / ".gitignore").write_text("build/")
     assert "added .env to .gitignore" in command("init", cwd=tmp_path).stdout
@@ -315,7 +315,7 @@ def test_init_has_git_ignore_env_once(command: Command, tmp_path: Path) -> None:
 # --- from_config
 
 
-def test_from_config_answers_and_leaves_the_settings_of_dspy_alone(here: Here) -> None:
+def test_from_config_answers_without_changing_dspys_settings(here: Here) -> None:
     here('index = "my-index"\nlm = "ga-dspy/extractive"\n[settings]\nk = 3\n')
     before = dspy.settings.lm
     program = ga_dspy.from_config()
@@ -326,7 +326,7 @@ def test_from_config_answers_and_leaves_the_settings_of_dspy_alone(here: Here) -
         assert program(question=QUESTION).answer == "River Avon"
 
 
-def test_from_config_reads_the_file_that_it_is_given(
+def test_from_config_reads_the_given_file(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = here('index = "my-index"\nlm = "openai/a answer=openai/b"\nprogram = "vanilla-rag"\n')
@@ -340,7 +340,7 @@ def test_from_config_reads_the_file_that_it_is_given(
         ga_dspy.from_config("missing.toml")
 
 
-def test_a_schema_is_looked_for_beside_the_file(
+def test_a_schema_path_is_relative_to_the_settings_file(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = here('index = "my-index"\n[settings]\nschema = "schema.json"\n')
@@ -350,6 +350,6 @@ def test_a_schema_is_looked_for_beside_the_file(
     assert program.settings()["schema"]["entities"] == {"place": ""}
 
 
-def test_the_name_of_a_source_goes_with_its_value(here: Here) -> None:
+def test_each_value_has_the_name_of_its_source(here: Here) -> None:
     here('index = "my-index"')
     assert read_config(find_config()) == {"index": Setting(Path("my-index"), "ga-dspy.toml")}

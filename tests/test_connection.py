@@ -19,13 +19,13 @@ def quick() -> Iterator[Endpoint]:
         yield endpoint
 
 
-def test_one_lm_serves_one_event_loop_after_another(quick: Endpoint) -> None:
+def test_one_lm_works_in_successive_event_loops(quick: Endpoint) -> None:
     lm = connect(quick.lm(), {})
     for n in range(3):
         assert asyncio.run(lm.acall(f"Where is county {n}?")) == ["Montana"]
 
 
-def test_a_call_costs_what_dspy_says_and_is_in_the_history_of_its_lm(quick: Endpoint) -> None:
+def test_a_call_has_dspys_cost_and_is_in_the_lms_history(quick: Endpoint) -> None:
     settings = {"api_base": quick.url, "api_key": "none", "cache": False}
     plain = dspy.LM("openai/gpt-4o-mini", **settings)
     known = dspy.LM("openai/gpt-4o-mini", **settings)
@@ -39,14 +39,14 @@ def test_a_call_costs_what_dspy_says_and_is_in_the_history_of_its_lm(quick: Endp
     assert unknown.history[0]["cost"] is None
 
 
-def test_a_setting_for_which_dspy_needs_another_client_keeps_its_way(quick: Endpoint) -> None:
+def test_an_lm_with_settings_for_litellm_is_left_to_dspy(quick: Endpoint) -> None:
     lm = dspy.LM("openai/m", api_base=quick.url, api_key="none", extra_headers={"X-Team": "a"})
     assert connect(lm, {}).engine == "auto"
     assert connect(quick.lm(), {"logit_bias": {"1": 2}}).engine == "auto"
     assert connect(quick.lm(), {"temperature": 0.5}).engine != "auto"
 
 
-def test_another_timeout_finds_the_replies_in_the_cache(quick: Endpoint, tmp_path: Path) -> None:
+def test_changing_the_timeout_still_hits_the_cache(quick: Endpoint, tmp_path: Path) -> None:
     dspy.configure_cache(disk_cache_dir=str(tmp_path))
     connect(quick.lm(cache=True, timeout=60), {})("Where is it?")
     connect(quick.lm(cache=True, timeout=120), {})("Where is it?")

@@ -21,7 +21,7 @@ def test_the_first_question_costs_no_call() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_question_that_points_back_is_asked_by_name(is_async: bool) -> None:
+def test_a_follow_up_question_is_rewritten_with_the_name_it_refers_to(is_async: bool) -> None:
     lm = scripted_lm([{"standalone_question": "Where was Isambard Kingdom Brunel born?"}])
     rewrite = Rewrite()
     with dspy.context(lm=lm):
@@ -61,7 +61,7 @@ def test_earlier_turns_cannot_pass_for_another_part_of_the_prompt() -> None:
     assert "[[ ## standalone_question ## ]]" not in lm.engine.prompts[0]
 
 
-def test_of_a_long_conversation_the_latest_turns_are_shown() -> None:
+def test_a_long_conversation_is_cut_to_its_latest_turns() -> None:
     lm = scripted_lm([{"standalone_question": "Where?"}])
     turns = [Turn(f"question {n}", f"answer {n}") for n in range(MOST_TURNS + 3)]
     with dspy.context(lm=lm):
@@ -70,7 +70,7 @@ def test_of_a_long_conversation_the_latest_turns_are_shown() -> None:
     assert "question 3\n" in lm.engine.prompts[0]
 
 
-def test_the_embedded_lm_asks_as_is() -> None:
+def test_the_embedded_lm_leaves_the_question_unchanged() -> None:
     with dspy.context(lm=ga_dspy.extractive_lm()):
         asked = Rewrite()(question="Where was he born?", turns=SAID)
     assert (asked.question, asked.failure) == ("Where was he born?", "")

@@ -150,14 +150,14 @@ def test_a_comparison_is_answered_by_yes_no_or_one_of_its_two_titles() -> None:
         assert row["answer"].lower() in {"yes", "no"} | titles, row["_id"]
 
 
-def test_a_question_of_hops_needs_three_or_four_passages_along_a_chain_of_its_own() -> None:
+def test_a_multi_hop_question_needs_three_or_four_passages_on_a_unique_chain() -> None:
     hops, others = rows("hops"), {frozenset(gold_titles(row)) for row in both_splits()}
 
     assert len(hops) == len({frozenset(gold_titles(row)) for row in hops} - others) == 10
     assert {len(gold_titles(row)) for row in hops} == {3, 4}
 
 
-def test_a_search_for_a_question_of_hops_does_not_find_the_passage_with_its_answer() -> None:
+def test_searching_a_multi_hop_question_does_not_find_its_answer_passage() -> None:
     index = Index.from_passages(corpus())
 
     for row in rows("hops"):
@@ -166,7 +166,7 @@ def test_a_search_for_a_question_of_hops_does_not_find_the_passage_with_its_answ
         assert gold_titles(row)[-1] not in found, row["_id"]
 
 
-def test_the_demo_question_is_the_first_of_hops_and_needs_four_passages() -> None:
+def test_the_demo_question_is_the_first_multi_hop_question_with_four_passages() -> None:
     first = rows("hops")[0]
 
     assert first["question"] == DEMO_QUESTION
@@ -212,7 +212,7 @@ def test_no_file_of_the_project_quotes_a_question_of_a_public_data_set() -> None
 @pytest.mark.parametrize(
     ("name", "program"), [("vanilla-rag", VanillaRAG), ("graph-anchor", GraphAnchor)]
 )
-def test_replies_that_are_recorded_are_replayed_with_the_same_answers_and_calls(
+def test_recorded_replies_are_replayed_with_the_same_answers_and_calls(
     name: str, program: type[GraphAnchor] | type[VanillaRAG], tmp_path: Path
 ) -> None:
     index, asked = Index.build(corpus(), tmp_path / "index"), load("hotpotqa", questions("dev"))[:3]
@@ -240,7 +240,7 @@ ABOUT = RECORDED / "about.json"
 
 
 @pytest.mark.skipif(not ABOUT.is_file(), reason="no LM's replies are recorded yet")
-def test_the_recordings_of_the_demo_are_those_of_the_programs_of_today(tmp_path: Path) -> None:
+def test_the_demo_recordings_match_the_current_programs(tmp_path: Path) -> None:
     index = Index.build(corpus(), tmp_path / "index")
     for name, answers in json.loads(ABOUT.read_text("utf-8"))["answers"].items():
         replay(Console(), RECORDED, name, answers, index, tmp_path / name)

@@ -110,7 +110,7 @@ WORKS = [evaluate, build_index, extract, optimise]
     ("work", "share"),
     [(work, share) for work in WORKS[:3] for share in (0.02, 0.2, 0.6, 0.95)] + [(optimise, 0.2)],
 )
-def test_a_full_disk_is_one_clear_error_and_with_space_the_same_work_goes_on(
+def test_a_full_disk_is_one_clear_error_and_work_resumes_once_there_is_space(
     work: Work, share: float, tmp_path: Path
 ) -> None:
     work(tmp_path / "whole")
@@ -137,7 +137,7 @@ def results(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("work", WORKS)
-def test_a_folder_that_cannot_be_made_is_one_clear_error(work: Work, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_one_clear_error(work: Work, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(GaDspyError, match=r"file.*(Not a directory|File exists)"):
         work(tmp_path / "file" / "out")
@@ -165,7 +165,7 @@ def test_a_journal_whose_path_is_a_folder_is_one_clear_error(
     ],
 )
 @pytest.mark.parametrize("damage", ["{", '{"id": 3}', b"\xff\xfe"])
-def test_a_row_that_cannot_be_read_is_named_and_its_work_alone_is_done_again(
+def test_only_the_work_of_an_unreadable_row_is_repeated_and_the_row_is_named(
     work: Work, name: str, column: str, damage: Any, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -189,7 +189,7 @@ def damage_row(path: Path, column: str, damage: str | bytes) -> None:
                    "WHERE rowid = 5", [value])  # fmt: skip
 
 
-def test_a_call_of_a_ledger_that_cannot_be_read_is_made_again(
+def test_an_unreadable_ledger_call_is_repeated(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = optimise(tmp_path)
@@ -201,7 +201,7 @@ def test_a_call_of_a_ledger_that_cannot_be_read_is_made_again(
     assert "counts as missing" in caplog.text and "ledger.sqlite" in caplog.text
 
 
-def test_a_row_at_a_position_that_the_run_does_not_have_is_left_out_by_name(
+def test_a_row_at_an_unknown_position_is_named_and_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     evaluate(tmp_path)
@@ -211,7 +211,7 @@ def test_a_row_at_a_position_that_the_run_does_not_have_is_left_out_by_name(
     assert "row 77" in caplog.text
 
 
-def test_a_run_with_a_damaged_row_is_finished_by_asking_that_question_again(tmp_path: Path) -> None:
+def test_a_damaged_row_makes_the_run_ask_only_that_question_again(tmp_path: Path) -> None:
     evaluate(tmp_path)
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as db, db:
         db.execute("UPDATE result SET json = '{' WHERE position = 3")
@@ -232,7 +232,7 @@ def damaged(file: Path, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("work", [evaluate, build_index, extract])
 @pytest.mark.parametrize("seed", range(3))
-def test_bytes_damaged_anywhere_are_mended_or_named(work: Work, seed: int, tmp_path: Path) -> None:
+def test_damage_at_any_byte_is_repaired_or_reported(work: Work, seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     work(tmp_path / "whole")
     files = [
@@ -263,7 +263,7 @@ def allowing(*kinds: type[GaDspyError], naming: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("work", "name"), [(build_index, "vectors.f4"), (extract, "nodes.arrow")])
-def test_a_build_started_again_replaces_damaged_contents_and_asks_for_nothing(
+def test_a_restarted_build_replaces_damaged_contents_without_lm_calls(
     work: Work, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     work(tmp_path)
@@ -274,7 +274,9 @@ def test_a_build_started_again_replaces_damaged_contents_and_asks_for_nothing(
     assert f"{name} has SHA-256" in caplog.text and "rebuilding it" in caplog.text
 
 
-def test_the_command_line_says_it_in_one_line(command: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_command_line_reports_a_write_error_in_one_line(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
     corpus = Path(str(ga_dspy.demo.questions("dev"))).parent / "corpus.jsonl"
     done = command("index", "build", corpus, "--out", "/proc/nothing/x", "--kind", "sparse",
                    cwd=tmp_path)  # fmt: skip
@@ -300,7 +302,7 @@ build_graph(index, Path(sys.argv[1], "graph"), lm=scripted_lm(lambda prompt: rep
 """
 
 
-def test_two_builds_of_one_corpus_are_the_same_bytes_in_any_process(tmp_path: Path) -> None:
+def test_builds_are_byte_for_byte_reproducible_across_processes(tmp_path: Path) -> None:
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         subprocess.run([sys.executable, "-c", BUILDS, str(tmp_path / seed)], check=True,

@@ -78,7 +78,7 @@ def workspace(made: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(PAGES[p].read_text())])
-def test_the_blocks_of_a_page_run_in_order_and_print_what_stands_below_them(
+def test_the_code_blocks_of_a_page_run_and_print_the_documented_output(
     page: str,
     workspace: Path,
     command: Callable[..., subprocess.CompletedProcess[str]],
@@ -141,7 +141,7 @@ def clear(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_and_links_on_a_page_lead_somewhere(page: str) -> None:
+def test_the_commands_and_links_on_a_page_are_valid(page: str) -> None:
     text = PAGES[page].read_text()
     for language, block in BLOCK.findall(text):
         for line in block.replace("\\\n", " ").splitlines():
@@ -185,7 +185,7 @@ def check_target(words: list[str]) -> None:
             check(shlex.split(argument.removeprefix("ARGS=")), typer.main.get_group(benches.app))
 
 
-def test_the_containers_run_commands_that_exist_on_files_that_exist() -> None:
+def test_the_container_files_use_existing_commands_and_files() -> None:
     yaml, mlflow = pytest.importorskip("yaml"), pytest.importorskip("mlflow.cli")
     dockerfile = (DOCS / "deploy" / "Dockerfile").read_text()
     services = yaml.safe_load((DOCS / "deploy" / "compose.yaml").read_text())["services"]
@@ -199,7 +199,7 @@ def test_the_containers_run_commands_that_exist_on_files_that_exist() -> None:
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "notebooks").glob("*.ipynb")))
-def test_a_notebook_prints_what_stands_in_it(
+def test_a_notebook_reproduces_its_saved_output(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("nbclient")
@@ -222,14 +222,14 @@ def joined(cell: dict[str, Any]) -> dict[str, Any]:
     return cell
 
 
-def test_the_tables_of_the_frontier_lm_are_those_of_its_scores() -> None:
+def test_the_frontier_lm_tables_match_the_recorded_scores() -> None:
     pytest.importorskip("pandas")
     script = runpy.run_path(str(DOCS / "results" / "frontier.py"))
     page = PAGES["docs/results/frontier.md"].read_text()
     assert all(script["tables"](name).strip() in page for name in script["FILES"])
 
 
-def test_the_site_builds_strictly_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
+def test_the_site_builds_in_strict_mode_and_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
     mkdocs = pytest.importorskip("mkdocs.__main__")
     config = ["--config-file", str(ROOT / "mkdocs.yml"), "--site-dir", str(tmp_path)]
     mkdocs.cli(["build", "--quiet", "--strict", *config], standalone_mode=False)

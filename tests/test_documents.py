@@ -262,7 +262,7 @@ def found(folder: Path) -> Any:
     return read_files(folder)
 
 
-def test_every_awkward_file_has_its_line(found: Any) -> None:
+def test_every_awkward_file_is_reported_on_its_own_line(found: Any) -> None:
     lines = {file.name: str(file) for file in found.files}
     expected = {**{name: line for name, (_, line) in FILES.items()}, **OTHERS}
     assert set(lines) - {"docs/deep/.gitignore"} == set(expected)
@@ -297,11 +297,13 @@ def text_of(found: Any, name: str) -> tuple[str, str]:
         ("utf16.txt", "utf16", "An ant."),
     ],
 )  # fmt: skip
-def test_a_file_reads_as_a_person_reads_it(found: Any, name: str, title: str, text: str) -> None:
+def test_a_file_is_read_as_a_person_would_read_it(
+    found: Any, name: str, title: str, text: str
+) -> None:
     assert text_of(found, name) == (title, text)
 
 
-def test_a_slide_gives_its_title_its_text_its_table_and_its_notes(found: Any) -> None:
+def test_a_slide_is_read_with_title_text_table_and_notes(found: Any) -> None:
     titles, text = text_of(found, "deck.pptx")
     assert titles == "deck > Load\n\ndeck > Closing"
     first, second = text.split("\n\n")
@@ -309,7 +311,7 @@ def test_a_slide_gives_its_title_its_text_its_table_and_its_notes(found: Any) ->
     assert second == "Point 1 of the talk.\nPart | Year\nDeck | 1932\nSay it slowly."
 
 
-def test_what_a_document_says_of_itself_is_metadata_and_no_text(found: Any) -> None:
+def test_document_properties_become_metadata_not_text(found: Any) -> None:
     about = {p.id: p.metadata for p in found.passages}
     assert about["front.md"] == {
         "source": "front.md", "title": "Halden Bridge report", "author": "Ida Lund",
@@ -328,13 +330,13 @@ def test_what_a_document_says_of_itself_is_metadata_and_no_text(found: Any) -> N
     assert about["lines.jsonl#7"]["lang"] == "en"
 
 
-def test_ids_of_a_folder_are_its_own(found: Any) -> None:
+def test_ids_within_a_folder_are_unique(found: Any) -> None:
     ids = [passage.id for passage in found.passages]
     assert len(set(ids)) == len(ids)
     assert {id for file in found.files for id in file.ids} == set(ids)
 
 
-def test_strict_stops_at_the_first_file_that_is_not_read_whole(folder: Path) -> None:
+def test_strict_stops_at_the_first_file_not_read_completely(folder: Path) -> None:
     with pytest.raises(InputError, match=r"bad-bytes\.txt was not read completely \(damaged UTF-8"):
         read_files(folder, strict=True)
     whole = read_passages(folder / "docs", strict=True)
@@ -357,15 +359,13 @@ def test_a_missing_reader_is_named_with_what_to_install(
         read_passages(folder / "paper.pdf")
 
 
-def test_a_damaged_file_that_was_named_itself_is_an_error_with_its_name(folder: Path) -> None:
+def test_a_damaged_file_that_was_given_directly_is_an_error_with_its_name(folder: Path) -> None:
     for name in ("broken.pdf", "broken.docx", "junk.txt", "broken.json"):
         with pytest.raises(InputError, match=name):
             read_passages(folder / name)
 
 
-def test_an_archive_that_unpacks_to_too_much_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_zip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga_dspy.retrieval.documents._MOST_UNPACKED", 1000)
     monkeypatch.setattr("ga_dspy.retrieval.documents.is_cheap", lambda name, data: True)
     (tmp_path / "a.docx").write_bytes(archive({"word/document.xml": "x" * 2000}))
@@ -373,7 +373,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(
         read_passages(tmp_path / "a.docx")
 
 
-def test_front_matter_cannot_grow_by_its_aliases(tmp_path: Path) -> None:
+def test_yaml_aliases_in_front_matter_cannot_expand_without_limit(tmp_path: Path) -> None:
     levels = "".join(f"{b}: {{x: *{a}, y: *{a}}}\n".replace(f"{b}:", f"{b}: &{b}")
                      for a, b in zip("abcdefgh", "bcdefghi", strict=True))  # fmt: skip
     (tmp_path / "bomb.md").write_text(f"---\na: &a {{x: 1}}\n{levels}---\nText.")
@@ -382,7 +382,7 @@ def test_front_matter_cannot_grow_by_its_aliases(tmp_path: Path) -> None:
     assert len(passage.metadata) <= 64
 
 
-def test_each_piece_of_a_long_table_has_the_names_of_its_columns(tmp_path: Path) -> None:
+def test_each_part_of_a_long_table_has_its_column_names(tmp_path: Path) -> None:
     rows = "".join(f"VK-{i},{i} mm,kept in hall {i % 7}\n" for i in range(300))
     (tmp_path / "cables.csv").write_text(f"product,diameter,place\n{rows}")
     passages = read_passages(tmp_path, chunk_tokens=100)
@@ -392,7 +392,7 @@ def test_each_piece_of_a_long_table_has_the_names_of_its_columns(tmp_path: Path)
     assert lines == [f"VK-{i} | {i} mm | kept in hall {i % 7}" for i in range(300)]
 
 
-def test_two_folders_with_files_of_one_name_give_two_names(tmp_path: Path) -> None:
+def test_files_of_one_name_in_two_folders_get_different_ids(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "README.md").write_text(f"The text of {name}.")
@@ -406,7 +406,7 @@ def test_rows_of_two_files_may_have_the_same_ids(tmp_path: Path) -> None:
     assert [p.id for p in read_passages(tmp_path)] == ["a.json#1", "b.json#1"]
 
 
-def test_a_fact_at_the_end_of_a_long_chapter_is_found_by_an_encoder_that_reads_256_tokens(
+def test_an_encoder_limited_to_256_tokens_finds_a_fact_at_the_end_of_a_chapter(
     tmp_path: Path,
 ) -> None:
     from ga_dspy import Index
@@ -455,15 +455,13 @@ def test_a_fact_at_the_end_of_a_long_chapter_is_found_by_an_encoder_that_reads_2
         ("utf-8-sig", "Café Zürich"),
     ],
 )
-def test_a_text_is_read_in_the_encoding_that_it_has(
-    encoding: str, text: str, tmp_path: Path
-) -> None:
+def test_a_text_is_read_in_its_own_encoding(encoding: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(text.encode(encoding))
     (passage,) = read_passages(tmp_path)
     assert passage.text == text
 
 
-def test_passages_say_where_they_are_from(found: Any) -> None:
+def test_passages_have_their_source(found: Any) -> None:
     sources = {p.id: p.source for p in found.passages}
     assert sources["paper.pdf#2"] == "paper.pdf, p. 2"
     assert sources["deck.pptx#1"] == "deck.pptx, slide 1"

@@ -46,13 +46,13 @@ def test_an_endpoint_answers_and_its_usage_is_reported(serve: Serve) -> None:
     assert prediction.tokens == endpoint.counts()["tokens"] > 100
 
 
-def test_a_server_that_is_busy_once_costs_no_question(serve: Serve) -> None:
+def test_a_temporarily_busy_server_fails_no_question(serve: Serve) -> None:
     endpoint = serve("429")
     assert ask(endpoint).answer == "Montana"
     assert len(endpoint.requests) == 2
 
 
-def test_a_reply_cut_off_by_the_server_is_asked_for_anew_with_another_temperature(
+def test_a_truncated_reply_is_requested_again_at_another_temperature(
     serve: Serve,
 ) -> None:
     endpoint = serve("length")
@@ -61,7 +61,7 @@ def test_a_reply_cut_off_by_the_server_is_asked_for_anew_with_another_temperatur
     assert endpoint.requests[1]["temperature"] == 1.0, endpoint.requests[1]
 
 
-def test_a_refused_key_is_an_error_of_the_endpoint(serve: Serve) -> None:
+def test_a_rejected_key_is_an_endpoint_error(serve: Serve) -> None:
     endpoint = serve("401")
     with pytest.raises(EndpointRefused, match="Incorrect API key"):
         ask(endpoint)

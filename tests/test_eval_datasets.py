@@ -135,7 +135,7 @@ def test_a_2wiki_row_gives_its_gold_triples(tmp_path: Path) -> None:
     assert example.type == "compositional"
 
 
-def test_a_row_without_an_id_gets_one_from_its_text_wherever_it_stands(tmp_path: Path) -> None:
+def test_a_row_without_an_id_gets_one_derived_from_its_text(tmp_path: Path) -> None:
     rows = [{"question": "Who?", "answer": "Ann"}, {"Question": "When?", "Answer": 1984}]
     examples = load("bamboogle", write(tmp_path / "test.json", rows))
     again = load("bamboogle", write(tmp_path / "again.json", [*rows[::-1], rows[0]]))
@@ -176,7 +176,7 @@ def test_rows_that_cannot_be_asked_are_listed_by_position(tmp_path: Path) -> Non
         load("hotpotqa", path)
 
 
-def test_repeated_ids_are_made_unique_even_against_ids_that_look_made(tmp_path: Path) -> None:
+def test_repeated_ids_are_made_unique_even_next_to_similar_ids(tmp_path: Path) -> None:
     rows = [hotpot_row(_id=name) for name in ("x", "x#2", "x", "x")]
     examples = load("hotpotqa", write(tmp_path / "dev.json", rows))
     assert [e.id for e in examples] == ["x", "x#2", "x#3", "x#4"]
@@ -236,7 +236,7 @@ def test_a_missing_file_is_a_clear_error(tmp_path: Path) -> None:
         load("hotpotqa", tmp_path / "none.json")
 
 
-def test_another_datasets_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_file_of_another_dataset_is_refused_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "dev.jsonl", [musique_row()])
     with pytest.raises(InputError, match=r"fields of musique.*load it as 'musique'"):
         load("hotpotqa", path)
@@ -307,7 +307,7 @@ def test_a_custom_row_without_an_answer_is_named(tmp_path: Path) -> None:
         load("qa", tmp_path / "mine.csv")
 
 
-def test_a_file_saved_in_the_hubs_layout_loads_too(tmp_path: Path) -> None:
+def test_a_file_saved_in_the_hubs_layout_can_be_loaded(tmp_path: Path) -> None:
     path = write(tmp_path / "dev.jsonl", [hub_layout(hotpot_row())])
     assert detect(path) == "hotpotqa"
     assert load("hotpotqa", path)[0].gold_titles == ("Lodge", "State")
@@ -339,6 +339,6 @@ def test_every_row_of_a_real_file_becomes_a_question(
 
 
 @pytest.mark.data
-def test_a_passage_corpus_is_not_taken_for_a_question_file(data: Path) -> None:
+def test_a_passage_corpus_is_not_mistaken_for_a_question_file(data: Path) -> None:
     with pytest.raises(InputError, match="no row has a field 'question'"):
         detect(data / "2wikimultihopqa" / "corpus.json")

@@ -148,7 +148,7 @@ def made(program: MultiHopProgram, **changes: Any) -> Protocol:
 
 
 @pytest.mark.parametrize("what", PROGRAMS)
-def test_what_changes_an_answer_changes_the_protocol(what: str) -> None:
+def test_a_change_of_the_program_changes_the_protocol(what: str) -> None:
     before, after = PROGRAMS[what]
     assert made(before()).hash == made(before()).hash
     assert made(before()).hash != made(after()).hash
@@ -217,7 +217,7 @@ def test_earlier_calls_do_not_change_the_protocol() -> None:
         assert made(program, lm=lm) == before
 
 
-def test_one_tenant_is_not_answered_from_the_run_of_another(tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_for_another_tenant(tmp_path: Path) -> None:
     first, second = plain().only({"tenant": "a"}), plain().only({"tenant": "b"})
     lm = scripted_lm([REPLY])
     with dspy.context(lm=lm):

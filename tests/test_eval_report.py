@@ -111,7 +111,7 @@ def test_scores_are_broken_down_by_type() -> None:
     assert by_type == {"(none)": (1, 100.0), "bridge": (1, 100.0), "comparison": (2, 0.0)}
 
 
-def test_the_interval_holds_the_mean_and_repeats_exactly() -> None:
+def test_the_interval_contains_the_mean_and_is_deterministic() -> None:
     made = report(*(result(number, "yes" if number % 3 else "no") for number in range(60)))
     low, high = made.ci95
     assert low < made.f1 < high
@@ -137,7 +137,7 @@ def test_a_run_does_not_differ_from_itself() -> None:
     assert paired_test(a, a, "em") == (40, 0.0, 1.0)
 
 
-def test_the_test_repeats_exactly_and_sees_a_difference_among_many_questions() -> None:
+def test_the_test_is_deterministic_and_detects_a_difference_in_many_questions() -> None:
     draw = random.Random(5)
     first = [float(draw.random() < 0.6) for _ in range(300)]
     second = [float(draw.random() < 0.4) for _ in range(300)]
@@ -151,7 +151,7 @@ def test_runs_that_share_no_question_cannot_be_compared() -> None:
         paired_test(report(result(1)), report(result(2)))
 
 
-def test_an_unwritable_directory_leaves_the_old_summary(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_summary(tmp_path: Path) -> None:
     report(result(1)).write(tmp_path)
     before = (tmp_path / "summary.json").read_bytes()
     (tmp_path / ".summary.json.partial").mkdir()
@@ -241,7 +241,7 @@ def test_questions_that_ended_early_keep_their_last_state() -> None:
     assert [second["entities"], second["relations"]] == pytest.approx([4 / 3, 2 / 3])
 
 
-def test_a_yes_or_no_question_is_neither_a_hit_nor_a_miss() -> None:
+def test_a_yes_or_no_question_counts_as_neither_hit_nor_miss() -> None:
     closed = EXAMPLE.copy(answer="yes", answers=("yes",))
     results = [Result.from_prediction(closed, prediction()), Result.from_failure(closed, OSError())]
     assert [point["hit"] for point in by_step(results)] == [None, None]
@@ -270,7 +270,7 @@ def test_supporting_facts_and_triples_are_scored_from_the_evidence_and_the_graph
     assert (measured["support_precision"], measured["supported"]) == (33.33, 50.0)
 
 
-def test_answers_that_the_graph_chains_are_counted_among_those_supported() -> None:
+def test_chained_answers_are_also_counted_as_supported() -> None:
     said = ("chained", "quoted", None, True)
     results = [Result.from_prediction(EXAMPLE, prediction(supported=how)) for how in said]
     assert [result.supported for result in results] == ["chained", "quoted", False, True]
@@ -278,7 +278,7 @@ def test_answers_that_the_graph_chains_are_counted_among_those_supported() -> No
     assert (measured["supported"], measured["chained"]) == (75.0, 25.0)
 
 
-def test_a_program_that_does_not_say_what_supports_its_answer_is_not_measured_for_it() -> None:
+def test_support_is_none_if_the_program_does_not_report_it() -> None:
     told = {k: v for k, v in prediction().items() if k != "supported"}
     measured = report(Result.from_prediction(EXAMPLE, dspy.Prediction(**told))).measures()
     assert (measured["supported"], measured["chained"]) == (None, None)
@@ -292,7 +292,7 @@ def test_a_failed_question_lowers_every_mean_and_is_listed() -> None:
     assert with_failure["failed"] == [{"id": "q2", "error": "ValueError: down"}]
 
 
-def test_the_ledger_adds_up_calls_and_tokens_by_step_of_the_program() -> None:
+def test_the_ledger_sums_calls_and_tokens_per_program_step() -> None:
     result = Result.from_prediction(EXAMPLE, prediction())
     ledger = usage_by_step([result, result, failed()])
     assert ledger["read"] == Usage(calls=4, prompt_tokens=200, completion_tokens=40, cost=0.4)
@@ -300,7 +300,7 @@ def test_the_ledger_adds_up_calls_and_tokens_by_step_of_the_program() -> None:
     assert result.cost.tokens == result.tokens
 
 
-def test_the_grounded_share_is_of_what_was_proposed() -> None:
+def test_the_grounded_share_is_a_fraction_of_the_proposed_items() -> None:
     proposed = StepTrace(query="q", gained=3, dropped=1)
     result = Result.from_prediction(EXAMPLE, prediction()).model_copy(update={"trace": (proposed,)})
     assert grounded_share([result]) == 75.0
@@ -318,7 +318,7 @@ def test_dropped_items_are_stored_cut_short_with_their_kind_and_reason() -> None
     assert stored.item.encode()
 
 
-def test_a_cited_edge_is_faithful_where_the_graph_has_it_and_its_quote_stands_there() -> None:
+def test_a_cited_edge_is_faithful_if_the_graph_has_it_and_the_passage_has_its_quote() -> None:
     (link,) = prediction().evidence
     faults = (
         link.model_copy(update={"tail": "Helena"}),
@@ -332,14 +332,14 @@ def test_a_cited_edge_is_faithful_where_the_graph_has_it_and_its_quote_stands_th
     assert faithful_share([failed()]) is None
 
 
-def test_a_quote_from_a_passage_known_through_the_graph_alone_is_checked_against_it() -> None:
+def test_a_quote_from_a_passage_that_only_the_graph_cites_is_checked() -> None:
     unread = prediction(passages=(BATH, MONTANA))
     assert Result.from_prediction(EXAMPLE, unread).cited == (1, 0)
     unread.quoted = (LODGE,)
     assert Result.from_prediction(EXAMPLE, unread).cited == (1, 1)
 
 
-def test_the_protocol_says_which_f1_counts() -> None:
+def test_the_protocol_decides_which_f1_is_the_score() -> None:
     closed = EXAMPLE.copy(answer="yes", answers=("yes",))
     hedging = Result.from_prediction(closed, prediction(answer="yes it is"))
     official, squad = report(hedging), report(hedging, score="squad")
@@ -348,9 +348,7 @@ def test_the_protocol_says_which_f1_counts() -> None:
     assert paired_test(squad, squad).difference == 0.0
 
 
-def test_protocols_differ_in_their_hash_and_share_their_basis_where_only_the_program_differs() -> (
-    None
-):
+def test_protocols_of_two_programs_differ_in_hash_and_share_their_basis() -> None:
     one, other = report().protocol, report(k=3).protocol
     assert one.hash != other.hash and len(one.hash) == 12
     assert one.hash == report().protocol.hash
@@ -359,7 +357,7 @@ def test_protocols_differ_in_their_hash_and_share_their_basis_where_only_the_pro
     assert report(corpus="abc").protocol.basis != one.basis
 
 
-def test_a_result_survives_the_journal() -> None:
+def test_a_result_survives_a_journal_round_trip() -> None:
     result = Result.from_prediction(EXAMPLE, prediction())
     assert Result.model_validate_json(result.model_dump_json()) == result
     assert result.trace[0].graph == "- Red Lodge -> city in -> Montana [1]"
@@ -395,7 +393,7 @@ def wrong(*steps: dict[str, Any], **more: Any) -> Result:
         ("wrong answer", wrong({"titles": ("A",)}, gold_titles=())),
     ],
 )
-def test_a_wrong_answer_is_of_the_first_kind_that_explains_it(
+def test_a_wrong_answer_is_classified_by_the_first_cause_that_applies(
     kind: str | None, asked: Result
 ) -> None:
     assert failure_kind(asked) == kind

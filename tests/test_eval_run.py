@@ -95,7 +95,7 @@ def test_an_empty_answer_is_an_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_the_callers_dspy_context_reaches_every_question(threads: int, tmp_path: Path) -> None:
+def test_the_callers_dspy_context_applies_to_every_question(threads: int, tmp_path: Path) -> None:
     examples = questions(6)
     seen = []
 
@@ -126,7 +126,7 @@ def test_each_question_has_its_own_trace(tmp_path: Path) -> None:
     assert lengths == [1, 1, 1, 1]
 
 
-def test_questions_are_asked_at_the_same_time(tmp_path: Path) -> None:
+def test_questions_are_asked_concurrently(tmp_path: Path) -> None:
     examples = questions(6)
     together = threading.Barrier(3, timeout=20)
 
@@ -161,7 +161,7 @@ def test_an_interrupt_in_the_program_is_raised_and_the_journal_kept(
     assert len(rest.asked) < 8
 
 
-def test_ctrl_c_does_not_wait_for_calls_under_way(tmp_path: Path) -> None:
+def test_ctrl_c_does_not_wait_for_running_calls(tmp_path: Path) -> None:
     examples = questions(8)
     main, release = threading.main_thread().ident, threading.Event()
     assert main is not None
@@ -212,7 +212,7 @@ def test_permanent_failures_do_not_stop_a_run(error: Exception, tmp_path: Path) 
     assert len(report.failed) == len(program.asked) == 12
 
 
-def test_new_questions_are_asked_first_and_old_failures_last(tmp_path: Path) -> None:
+def test_new_questions_come_before_retries_of_old_failures(tmp_path: Path) -> None:
     examples = questions(30)
     down = {f"{i}?": fail(ConnectionError("down")) for i in range(3, 13)}
     with pytest.raises(RunAborted):
@@ -271,7 +271,7 @@ def test_a_retry_that_fails_does_not_replace_an_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_an_abort_ends_the_run_however_deep_it_is_and_marks_nothing_done(
+def test_an_abort_at_any_depth_ends_the_run_and_records_nothing(
     threads: int, tmp_path: Path
 ) -> None:
     examples = questions(6)
@@ -333,7 +333,7 @@ def test_progress_shows_the_state_of_a_run_and_its_failures() -> None:
     )
 
 
-def test_progress_has_the_mean_f1_and_the_cost_of_what_is_done(tmp_path: Path) -> None:
+def test_progress_has_the_mean_f1_and_the_cost_so_far(tmp_path: Path) -> None:
     examples = questions(4)
     seen: list[RunProgress] = []
     run(
@@ -348,7 +348,7 @@ def test_progress_has_the_mean_f1_and_the_cost_of_what_is_done(tmp_path: Path) -
     assert seen[-1].report.usage == report.usage
 
 
-def test_questions_must_be_those_of_the_protocol(tmp_path: Path) -> None:
+def test_the_questions_must_match_the_protocol(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not the 3 of the protocol"):
         run(Scripted(), questions(2), out=tmp_path, protocol=protocol_of(questions(3)))
     with pytest.raises(InputError, match="0 questions"):
@@ -363,7 +363,7 @@ def test_questions_must_be_those_of_the_protocol(tmp_path: Path) -> None:
         dspy.Example(id="q0", question="q?", answer="a"),
     ],
 )
-def test_a_question_that_cannot_be_counted_is_refused_before_the_run(
+def test_an_invalid_question_is_refused_before_the_run(
     example: dspy.Example, tmp_path: Path
 ) -> None:
     examples = [*questions(1), example]

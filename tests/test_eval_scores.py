@@ -143,14 +143,14 @@ def test_squad_f1_counts_the_best_of_the_accepted_answers() -> None:
     assert f1_squad("red lodge", ("Billings", "Red Lodge")) == 1.0
 
 
-def test_overlap_tells_precision_from_recall() -> None:
+def test_overlap_has_precision_and_recall() -> None:
     # Two of three words are right, two of four are found.
     overlap = answer_overlap("city Red Lodge", "Red Lodge, Carbon County")
     assert overlap == pytest.approx((4 / 7, 2 / 3, 1 / 2))
     assert overlap.f1 == f1("city Red Lodge", "Red Lodge, Carbon County")
 
 
-def test_overlap_is_three_zeros_where_only_one_side_is_closed() -> None:
+def test_overlap_is_zero_if_only_one_side_is_yes_no_or_noanswer() -> None:
     assert answer_overlap("yes it is", "yes") == Overlap(0.0, 0.0, 0.0)
     assert answer_overlap("No.", "no") == Overlap(1.0, 1.0, 1.0)
 
@@ -169,7 +169,7 @@ def test_the_best_of_the_accepted_answers_counts() -> None:
     assert contained("It is Red Lodge!", accepted) == 1.0
 
 
-def test_contained_compares_characters_and_looks_one_way_only() -> None:
+def test_contained_looks_for_the_answers_characters_in_the_prediction_only() -> None:
     assert contained("northern", "no") == 1.0
     assert contained("Red", "Red Lodge") == 0.0
 
@@ -187,7 +187,7 @@ def test_support_recall_is_none_without_gold_titles() -> None:
     assert support_recall(["Red Lodge"], []) is None
 
 
-def test_titles_match_up_to_spaces_and_unicode_composition() -> None:
+def test_titles_match_despite_spaces_and_unicode_composition() -> None:
     assert support_recall(["Cafe\u0301  Noir "], ["Caf\u00e9 Noir"]) == 1.0
 
 
@@ -197,7 +197,7 @@ def test_support_precision_counts_each_retrieved_title_once() -> None:
     assert support_precision(["X"], gold) == 0.0
 
 
-def test_support_precision_is_zero_where_nothing_was_retrieved_and_none_without_gold() -> None:
+def test_support_precision_is_zero_without_results_and_none_without_gold() -> None:
     assert support_precision([], ["Red Lodge"]) == 0.0
     assert support_precision(["Red Lodge"], []) is None
 
@@ -332,7 +332,7 @@ def test_words_that_occur_twice_are_taken_from_where_the_rest_of_the_quote_is() 
     assert facts_of([("Red Lodge (city)", quote)], PAGES) == {("Red Lodge (city)", 3)}
 
 
-def test_the_title_alone_supports_no_sentence_but_harms_none_either() -> None:
+def test_a_quoted_title_supports_no_sentence_and_costs_nothing() -> None:
     title = "Red Lodge (city)"
     assert facts_of([(title, title)], PAGES) == {(title, NO_SENTENCE)}
     assert facts_of([(title, f"{title} … near St. Mary")], PAGES) == {(title, 1)}
@@ -347,7 +347,7 @@ def test_a_quote_from_a_page_outside_the_context_is_a_wrong_fact() -> None:
     assert (score.precision, score.recall) == (0.5, 1.0)
 
 
-def test_titles_come_back_as_the_context_spells_them() -> None:
+def test_facts_have_titles_as_the_context_spells_them() -> None:
     assert facts_of([(" Cafe\u0301  Noir", "One.")], {"Caf\u00e9 Noir": ("One.",)}) == {
         ("Caf\u00e9 Noir", 0)
     }

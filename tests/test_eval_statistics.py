@@ -17,7 +17,7 @@ def test_holm_by_hand() -> None:
     assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx((0.06, 0.04, 0.06, 0.06))
 
 
-def test_holm_clips_at_one_and_leaves_a_single_test_alone() -> None:
+def test_holm_clips_at_one_and_does_not_change_a_single_test() -> None:
     assert holm([0.6, 0.7, 0.001]) == pytest.approx((1.0, 1.0, 0.003))
     assert holm([0.2]) == (0.2,)
     assert holm([]) == ()
@@ -56,24 +56,24 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(values: list[float]) 
     assert {i for i, p in enumerate(holm(values)) if p <= 0.05} == rejected
 
 
-def test_the_interval_of_two_unlike_scores_reaches_from_one_to_the_other() -> None:
+def test_the_interval_of_two_different_scores_spans_both() -> None:
     # A resample of (0, 1) is (0, 0) and (1, 1) in a quarter of the cases each.
     assert bootstrap_interval([0.0, 1.0]) == (0.0, 1.0)
 
 
-def test_the_interval_leaves_out_what_happens_in_less_than_one_case_of_forty() -> None:
+def test_the_interval_excludes_the_outer_two_and_a_half_percent() -> None:
     # Of (0, 0, 0, 1): no 1 in 31.6 %, three in 4.7 %, four in 0.4 % of the resamples.
     assert bootstrap_interval([0.0, 0.0, 0.0, 1.0]) == (0.0, 0.75)
 
 
-def test_the_interval_of_many_scores_is_that_of_the_normal_distribution() -> None:
+def test_the_interval_of_many_scores_approximates_the_normal_one() -> None:
     low, high = bootstrap_interval([0.0, 1.0] * 200)
     half = 1.96 * 0.5 / 400**0.5
     assert low == pytest.approx(0.5 - half, abs=0.004)
     assert high == pytest.approx(0.5 + half, abs=0.004)
 
 
-def test_one_question_among_many_shows_no_difference() -> None:
+def test_a_difference_in_one_question_is_not_significant() -> None:
     first = [0.1 * (n % 11) for n in range(171)]
     assert paired_permutation(first, [*first[:-1], first[-1] + 0.37]).p_value > 0.9
 
@@ -116,7 +116,7 @@ def test_scores_that_cannot_be_paired_are_an_error() -> None:
         paired_permutation([1.0], [1.0, 0.0])
 
 
-def test_questions_without_a_difference_do_not_make_the_test_less_exact() -> None:
+def test_questions_without_a_difference_do_not_affect_exactness() -> None:
     same = [0.5] * 500
     assert paired_permutation([1.0] * 10 + same, [0.0] * 10 + same).p_value == 2 / 2**10
 
@@ -137,7 +137,7 @@ def test_steps_and_questions_are_counted_by_hand() -> None:
     )  # fmt: skip
 
 
-def test_a_budget_that_ends_at_the_right_step_wastes_nothing() -> None:
+def test_a_search_that_ends_at_the_first_sufficient_step_is_not_too_long() -> None:
     # Everything was there, the judge did not see it, but no further step was taken.
     scored = sufficiency([[(False, False), (False, True)]])
     assert (scored["recall"], scored["searched_long"]) == (0.0, 0.0)
@@ -149,7 +149,7 @@ def test_continuing_after_a_wrong_sufficient_is_not_an_early_stop() -> None:
     assert shares == (0.0, 50.0, 100.0)
 
 
-def test_ratios_without_anything_to_divide_by_are_none() -> None:
+def test_ratios_with_a_zero_denominator_are_none() -> None:
     never, early = sufficiency([NEVER]), sufficiency([EARLY])
     assert [never[name] for name in ("precision", "recall", "f1", "accuracy")] == [
         None, None, None, 100.0
@@ -157,11 +157,11 @@ def test_ratios_without_anything_to_divide_by_are_none() -> None:
     assert [early[name] for name in ("precision", "recall", "f1")] == [0.0, None, 0.0]
 
 
-def test_nothing_judged_is_all_none() -> None:
+def test_without_judged_steps_every_ratio_is_none() -> None:
     assert tuple(sufficiency([]).values()) == (0, *[None] * 6)
 
 
-def test_questions_of_unknown_truth_and_without_a_judged_step_are_left_out() -> None:
+def test_questions_without_gold_titles_or_judged_steps_are_excluded() -> None:
     assert sufficiency([RIGHT, [(True, None)], []]) == sufficiency([RIGHT])
 
 
@@ -169,7 +169,7 @@ VERDICTS = st.lists(st.tuples(st.booleans(), st.booleans() | st.none()), max_siz
 
 
 @given(st.lists(VERDICTS, max_size=6))
-def test_ratios_are_shares(questions: list[list[Verdict]]) -> None:
+def test_ratios_are_percentages_from_0_to_100(questions: list[list[Verdict]]) -> None:
     counted, *shares = sufficiency(questions).values()
     assert counted is not None and counted <= len(questions)
     assert all(share is None or 0.0 <= share <= 100.0 for share in shares)
@@ -178,5 +178,5 @@ def test_ratios_are_shares(questions: list[list[Verdict]]) -> None:
         assert f1 == pytest.approx(harmonic_mean((precision, recall)))
 
 
-def test_of_one_question_the_interval_is_the_whole_scale() -> None:
+def test_the_interval_of_one_question_is_the_whole_scale() -> None:
     assert bootstrap_interval([0.667]) == (0.0, 1.0)

@@ -31,7 +31,7 @@ def lm() -> dspy.LM:
     return ga_dspy.extractive_lm()
 
 
-def test_the_events_of_a_question_add_up_to_its_prediction(
+def test_the_events_of_a_question_match_its_prediction(
     program: ga_dspy.GraphAnchor, lm: dspy.LM
 ) -> None:
     told: list[Event] = []
@@ -50,7 +50,7 @@ def test_the_events_of_a_question_add_up_to_its_prediction(
     assert all(event.message and "\n" not in event.message for event in told)
 
 
-def test_a_coroutine_tells_the_same(program: ga_dspy.GraphAnchor, lm: dspy.LM) -> None:
+def test_an_async_question_sends_the_same_events(program: ga_dspy.GraphAnchor, lm: dspy.LM) -> None:
     def ask(way: Callable[[], object]) -> list[tuple[str, str]]:
         told: list[tuple[str, str]] = []
         with watching(lambda event: told.append((event.kind, event.message))), dspy.context(lm=lm):
@@ -63,7 +63,9 @@ def test_a_coroutine_tells_the_same(program: ga_dspy.GraphAnchor, lm: dspy.LM) -
 
 
 @pytest.mark.parametrize("baseline", ["VanillaRAG", "IRCoT", "ClosedBook"])
-def test_every_program_tells_its_answer(baseline: str, index: ga_dspy.Index, lm: dspy.LM) -> None:
+def test_every_program_sends_an_answer_event(
+    baseline: str, index: ga_dspy.Index, lm: dspy.LM
+) -> None:
     from ga_dspy import programs
 
     told: list[Event] = []
@@ -85,7 +87,7 @@ def test_no_event_is_made_without_a_listener(
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_dspys_stream_gets_status_messages(
+def test_dspys_streamify_yields_status_messages(
     program: ga_dspy.GraphAnchor, lm: dspy.LM, is_async: bool
 ) -> None:
     streamed = dspy.streamify(program, is_async_program=is_async)
@@ -100,7 +102,9 @@ def test_dspys_stream_gets_status_messages(
     assert said[-1] == f"answer: {prediction.answer}"
 
 
-def test_a_listener_that_fails_ends_the_question(program: ga_dspy.GraphAnchor, lm: dspy.LM) -> None:
+def test_an_error_in_a_listener_ends_the_question(
+    program: ga_dspy.GraphAnchor, lm: dspy.LM
+) -> None:
     def gone(event: Event) -> None:
         raise ConnectionError("the reader hung up")
 

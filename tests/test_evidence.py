@@ -38,14 +38,14 @@ def built_by(*evidence: Evidence) -> Relation:
         ("no.", "Is there any train?", "No train stops there."),
     ],
 )
-def test_a_quote_is_the_sentence_that_holds_the_answer_or_is_next_to_the_question(
+def test_a_quote_is_the_sentence_with_the_answer_or_closest_to_the_question(
     answer: str, question: str, quote: str
 ) -> None:
     (link,) = quotes(answer, [MILL], question)
     assert (link.passage_id, link.title, link.quote, link.head) == ("mill", "Alva Mill", quote, "")
 
 
-def test_the_title_alone_is_no_quote() -> None:
+def test_the_title_alone_is_not_a_quote() -> None:
     town = Passage(id="t", title="Mo i Rana. A town", text="It has 18,000 people. It is old.")
     assert [link.quote for link in quotes("Mo i Rana", [town])] == ["It has 18,000 people."]
     named = Relation(head="Mo i Rana", relation="is", tail="A town", evidence=spans(town, "A town"))
@@ -65,13 +65,13 @@ def test_a_link_quotes_whole_sentences() -> None:
     assert link.quote == "Alva Mill is a mill in Viken. … It was built in 1820 by Ole Moe."
 
 
-def test_of_several_passages_a_link_quotes_the_first() -> None:
+def test_a_link_quotes_the_first_of_several_passages() -> None:
     both = built_by(*spans(FERRY, "Alva Mill"), *spans(MILL, "Ole Moe"))
     links = chain_links((both,), BY_ID)
     assert [(link.passage_id, link.quote) for link in links] == [("ferry", FERRY.text)]
 
 
-def test_a_relation_whose_passages_are_not_at_hand_has_no_link() -> None:
+def test_a_relation_without_available_passages_has_no_link() -> None:
     assert chain_links((built_by(Evidence(passage="gone", start=0, end=3)),), BY_ID) == ()
 
 

@@ -70,7 +70,7 @@ def supported(case: Case) -> str | None:
     return support
 
 
-def test_one_trap_is_chained() -> None:
+def test_only_one_trap_is_wrongly_chained() -> None:
     assert len(TRAPS) == 126
     chained = [case.name for case in TRAPS if supported(case) == "chained"]
     assert chained == ["a namesake inn is not the origin of the name"]
@@ -82,5 +82,5 @@ def test_a_question_without_words_fits_any_answer(question: str) -> None:
 
 
 @pytest.mark.parametrize("case", HONEST, ids=lambda case: str(case.name))
-def test_an_honest_chain_stays_chained(case: Case) -> None:
+def test_a_correct_chain_is_chained(case: Case) -> None:
     assert supported(case) == "chained"

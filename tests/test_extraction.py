@@ -85,7 +85,7 @@ def facts(extraction: Extraction) -> list[tuple[str, str]]:
 # --- Several passages a call
 
 
-def test_several_passages_in_a_call_are_read_as_each_alone() -> None:
+def test_several_passages_in_one_call_give_the_same_as_one_by_one() -> None:
     asked: list[tuple[str, ...]] = []
     together = read(Extractor(per_call=4), reader(asked), ROADS[:4])
     assert asked == [("Road 1", "Road 2", "Road 3", "Road 4")]
@@ -96,7 +96,7 @@ def test_several_passages_in_a_call_are_read_as_each_alone() -> None:
         assert {e.passage for r in found.update.relations for e in r.evidence} == {passage.id}
 
 
-def test_the_embedded_lm_reads_the_same_from_two_passages_a_call() -> None:
+def test_the_embedded_lm_reads_the_same_with_two_passages_per_call() -> None:
     some = corpus()[:8]
     with dspy.context(lm=extractive_lm()):
         alone = [Extractor()(passage=passage).extraction for passage in some]
@@ -108,7 +108,7 @@ def test_the_embedded_lm_reads_the_same_from_two_passages_a_call() -> None:
     assert sum(one.tokens for one in together) < sum(one.tokens for one in alone)
 
 
-def test_a_relation_belongs_to_the_passage_that_states_it_and_to_no_other() -> None:
+def test_a_relation_is_assigned_only_to_the_passage_that_states_it() -> None:
     lines = (
         "- Bath -> leads to -> Crewe [1]\n"  # stated by the second
         "- Aberdeen -> leads to -> Bath\n"  # cites none
@@ -121,7 +121,7 @@ def test_a_relation_belongs_to_the_passage_that_states_it_and_to_no_other() -> N
     assert "number behind every line" in lm.engine.prompts[0]
 
 
-def test_an_unusable_reply_for_several_is_asked_for_passage_by_passage() -> None:
+def test_after_an_unusable_batch_reply_each_passage_is_requested_alone() -> None:
     asked: list[tuple[str, ...]] = []
 
     def broken(prompt: str) -> Any:
@@ -134,7 +134,7 @@ def test_an_unusable_reply_for_several_is_asked_for_passage_by_passage() -> None
     )]  # fmt: skip
 
 
-def test_the_cost_of_a_reply_that_was_cut_off_is_counted() -> None:
+def test_the_cost_of_a_truncated_reply_is_counted() -> None:
     def cut(prompt: str) -> Any:
         return CutOff("[[ ## additions ## ]]\n- Bath") if prompt.count("Road") > 1 else None
 
@@ -145,7 +145,7 @@ def test_the_cost_of_a_reply_that_was_cut_off_is_counted() -> None:
     assert len(lm.engine.prompts) == 4 and sum(one.tokens for one in found) > 2 * whole
 
 
-def test_a_passage_that_fails_alone_costs_the_others_nothing(tmp_path: Path) -> None:
+def test_a_passage_that_fails_does_not_affect_the_others(tmp_path: Path) -> None:
     asked: list[tuple[str, ...]] = []
 
     def failing(prompt: str) -> Any:
@@ -161,7 +161,7 @@ def test_a_passage_that_fails_alone_costs_the_others_nothing(tmp_path: Path) -> 
     assert asked == [("Road 2",)] and not again.manifest.failed
 
 
-def test_a_build_that_was_stopped_reads_no_passage_of_a_finished_call_again(tmp_path: Path) -> None:
+def test_a_resumed_build_repeats_no_finished_call(tmp_path: Path) -> None:
     asked: list[tuple[str, ...]] = []
 
     def stop(prompt: str) -> Any:
@@ -195,7 +195,7 @@ def test_no_passage_has_more_relations_than_the_maximum() -> None:
     assert "at most 1 relations of a passage" in lm.engine.prompts[0]
 
 
-def test_a_gleaning_adds_what_was_left_out_and_is_shown_what_was_found() -> None:
+def test_a_gleaning_sees_earlier_facts_and_adds_missing_ones() -> None:
     replies = [
         {"additions": "- Aberdeen -> leads to -> Bath [1]"},
         {"additions": "- Aberdeen -> leads to -> Ayr [1]\n- Ayr -> leads to -> Mars [1]"},
@@ -211,7 +211,7 @@ def test_a_gleaning_adds_what_was_left_out_and_is_shown_what_was_found() -> None
     assert "add only what is missing" in second
 
 
-def test_a_gleaning_that_fails_takes_nothing_away() -> None:
+def test_a_failed_gleaning_keeps_the_earlier_facts() -> None:
     lm = scripted_lm(lambda prompt: ValueError("down") if "missing there" in prompt else
                      {"additions": "- Aberdeen -> leads to -> Bath [1]"})  # fmt: skip
     (found,) = read(Extractor(gleanings=1), lm, ROADS[:1])
@@ -221,7 +221,7 @@ def test_a_gleaning_that_fails_takes_nothing_away() -> None:
 # --- The settings of a build
 
 
-def test_every_setting_is_another_fingerprint_and_the_defaults_are_none() -> None:
+def test_every_setting_changes_the_fingerprint_and_defaults_are_not_recorded() -> None:
     lm, schema = extractive_lm(), Schema(entities={"Road": ""})
     other: list[dict[str, Any]] = [
         {}, {"per_call": 2}, {"max_relations": 3}, {"gleanings": 1}, {"schema": schema},
@@ -231,7 +231,7 @@ def test_every_setting_is_another_fingerprint_and_the_defaults_are_none() -> Non
     assert Extractor().own_settings() == {}
 
 
-def test_an_update_reads_as_the_build_did(tmp_path: Path) -> None:
+def test_an_update_extracts_with_the_settings_of_the_build(tmp_path: Path) -> None:
     schema = Schema(entities={"Town": ""}, relations={"goes to": ("Town", "Town")}, other="drop")
     extractor = Extractor(schema=schema, per_call=2, gleanings=1)
     lines = "- Bath (Town) -> goes to -> Crewe (Town) [1]\n- Bath -> leads to -> Crewe [1]"
@@ -248,7 +248,7 @@ def test_an_update_reads_as_the_build_did(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"per_call": 4}, {"per_call": 4, "gleanings": 1}])
-def test_the_estimate_knows_the_settings(settings: dict[str, Any]) -> None:
+def test_the_estimate_depends_on_the_settings(settings: dict[str, Any]) -> None:
     lm, some, extractor = extractive_lm(), corpus()[:6], Extractor(**settings)
     expected = estimate_build(index_of(some), lm=lm, extractor=extractor)
     size = extractor.per_call
@@ -263,9 +263,7 @@ def test_the_estimate_knows_the_settings(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_a_build_stops_at_its_cap_and_goes_on_where_it_stopped(
-    tmp_path: Path, threads: int
-) -> None:
+def test_a_build_stops_at_its_cap_and_resumes(tmp_path: Path, threads: int) -> None:
     asked: list[tuple[str, ...]] = []
     lm, index = reader(asked), index_of(ROADS)
     caps = Caps(calls=2)
@@ -279,7 +277,7 @@ def test_a_build_stops_at_its_cap_and_goes_on_where_it_stopped(
     assert stored.manifest.relations == 6 and not (tmp_path / "calls.sqlite").exists()
 
 
-def test_a_cap_of_tokens_leaves_the_graph_before_an_update_as_it_was(tmp_path: Path) -> None:
+def test_an_update_stopped_by_a_cap_leaves_the_old_graph(tmp_path: Path) -> None:
     build_graph(index_of(ROADS[:2]), tmp_path, lm=reader([]))
     tokens = open_graph(tmp_path).manifest.tokens
     with pytest.raises(RunAborted, match="1 of 3 passages are left"):
@@ -288,7 +286,7 @@ def test_a_cap_of_tokens_leaves_the_graph_before_an_update_as_it_was(tmp_path: P
     assert update_graph(index_of(ROADS), tmp_path, lm=reader([])).manifest.passages == 5
 
 
-def test_a_cap_in_the_middle_of_a_reading_loses_none_of_its_calls(tmp_path: Path) -> None:
+def test_a_cap_reached_within_a_passage_loses_no_finished_call(tmp_path: Path) -> None:
     lm, extractor = reader([]), Extractor(gleanings=1)
     given: dict[str, Any] = {"extractor": extractor, "threads": 1}
     with pytest.raises(RunAborted, match="5 of 5"):
@@ -300,7 +298,7 @@ def test_a_cap_in_the_middle_of_a_reading_loses_none_of_its_calls(tmp_path: Path
 # --- A first schema
 
 
-def test_no_schema_is_proposed_where_nothing_has_a_type() -> None:
+def test_no_schema_is_proposed_without_types() -> None:
     passage = Passage(id="1", title="Fjelby", text="Fjelby lies on Sund.")
     with pytest.raises(InputError, match="found no type"):
         propose_schema([passage], lm=extractive_lm())
@@ -317,7 +315,7 @@ def proposer(asked: list[str], proposal: dict[str, Any]) -> Any:
     return scripted_lm(answer)
 
 
-def test_a_schema_is_proposed_from_what_an_even_sample_states() -> None:
+def test_a_schema_is_proposed_from_an_even_sample_of_passages() -> None:
     asked: list[str] = []
     proposal = {
         "entities": '{"Town": "a settlement"}',
@@ -337,12 +335,12 @@ def test_a_schema_is_proposed_from_what_an_even_sample_states() -> None:
         {"entities": "none", "relations": "no relations"},
     ],
 )
-def test_a_proposal_that_is_no_schema_is_refused(proposal: dict[str, Any]) -> None:
+def test_an_invalid_schema_proposal_is_refused(proposal: dict[str, Any]) -> None:
     with pytest.raises(StepFailed, match="the propose step"):
         propose_schema(ROADS, lm=proposer([], proposal))
 
 
-def test_without_a_relation_or_an_lm_nothing_is_proposed() -> None:
+def test_without_relations_or_an_lm_no_schema_is_proposed() -> None:
     with pytest.raises(StepFailed, match="no passage of the sample states a relation"):
         propose_schema(ROADS, lm=scripted_lm(lambda prompt: {"additions": "none"}))
     with dspy.context(lm=None), pytest.raises(InputError, match="no LM"):

@@ -28,14 +28,14 @@ ANYTHING = st.recursive(
 )
 
 
-def test_every_target_reads_or_refuses_what_was_tampered_with(tmp_path: Path) -> None:
+def test_every_reader_accepts_or_refuses_fuzzed_input(tmp_path: Path) -> None:
     found = [fuzz(target, 25) for target in targets(tmp_path)]
     assert [fault for one in found for fault in one.faults] == []
     assert all(one.read + one.refused == one.inputs == 25 for one in found)
     assert len(found) == 13
 
 
-def test_an_error_of_no_name_has_escaped_and_names_the_input_that_brought_it() -> None:
+def test_an_unnamed_error_is_reported_with_its_input() -> None:
     def read_badly(at: Path, name: str) -> None:
         json.loads((at / name).read_bytes())
 
@@ -46,7 +46,7 @@ def test_an_error_of_no_name_has_escaped_and_names_the_input_that_brought_it() -
     assert "(a.json)" in found.faults[0]
 
 
-def test_the_inputs_of_a_seed_are_the_same_and_those_of_another_are_not() -> None:
+def test_fuzz_inputs_depend_only_on_the_seed() -> None:
     def inputs(seed: int) -> list[bytes]:
         seen: list[bytes] = []
         target = Target("t", {"a": b"some text"}, lambda at, n: seen.append((at / n).read_bytes()))
@@ -59,7 +59,7 @@ def test_the_inputs_of_a_seed_are_the_same_and_those_of_another_are_not() -> Non
 
 @settings(max_examples=60)
 @given(ANYTHING)
-def test_any_json_row_is_a_passage_or_refused(value: object) -> None:
+def test_any_json_row_becomes_a_passage_or_is_refused(value: object) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "row.jsonl"
         path.write_text(json.dumps(value))
@@ -68,7 +68,7 @@ def test_any_json_row_is_a_passage_or_refused(value: object) -> None:
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_a_proposal_and_a_reply_or_none(text: str) -> None:
+def test_any_text_parses_as_a_proposal_and_as_a_reply_or_none(text: str) -> None:
     assert isinstance(GraphProposal.model_validate(text).format(), str)
     values = read_reply(AnswerQuestion, text, ())
     assert values is not None
@@ -76,13 +76,13 @@ def test_any_text_is_a_proposal_and_a_reply_or_none(text: str) -> None:
 
 
 @given(st.text(max_size=200) | ANYTHING.map(json.dumps))
-def test_any_text_is_a_graph_or_a_damaged_file(text: str) -> None:
+def test_any_text_is_read_as_a_graph_or_is_a_damaged_file(text: str) -> None:
     with suppress(DamagedFile):
         assert isinstance(from_json(text).entities, tuple)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '[{"a":' * 10_000])
-def test_what_json_cannot_read_is_refused_by_name(text: str, tmp_path: Path) -> None:
+def test_invalid_json_is_a_named_error(text: str, tmp_path: Path) -> None:
     for name in ("a.json", "a.jsonl"):
         (tmp_path / name).write_text(text)
         with pytest.raises(InputError):
@@ -91,7 +91,7 @@ def test_what_json_cannot_read_is_refused_by_name(text: str, tmp_path: Path) -> 
             load("hotpotqa", tmp_path / name)
 
 
-def test_an_index_whose_forged_manifest_fits_a_damaged_file_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_index_with_a_forged_manifest_is_refused(tmp_path: Path) -> None:
     Index.build(corpus()[:3], tmp_path / "index", kind="sparse")
     (table,) = tmp_path.rglob("passages.arrow")
     manifest = tmp_path / "index" / "manifest.json"

@@ -59,7 +59,7 @@ def log(tmp_path: Path) -> GapLog:
     return GapLog(tmp_path / "logs" / "gaps.jsonl")
 
 
-def test_a_gap_says_what_was_looked_for_and_repeats_no_passage(index: Index, log: GapLog) -> None:
+def test_a_gap_records_the_queries_and_no_passage_text(index: Index, log: GapLog) -> None:
     assert log.add(ask(GraphAnchor(index, max_steps=2)))
     (gap,) = lines(log)
     assert gap.pop("time").endswith("Z")
@@ -74,7 +74,7 @@ def test_a_gap_says_what_was_looked_for_and_repeats_no_passage(index: Index, log
     assert log.path.stat().st_mode & 0o077 == 0
 
 
-def test_an_answered_question_is_no_gap(
+def test_an_answered_question_is_not_a_gap(
     index: Index, log: GapLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(REPLIES, "verdict", "answered")
@@ -83,7 +83,7 @@ def test_an_answered_question_is_no_gap(
     assert lines(log) == []
 
 
-def test_an_answer_that_is_withheld_for_want_of_support_is_a_gap(
+def test_an_answer_withheld_for_lack_of_support_is_a_gap(
     index: Index, log: GapLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(REPLIES, "verdict", "answered")
@@ -91,7 +91,7 @@ def test_an_answer_that_is_withheld_for_want_of_support_is_a_gap(
     assert log.add(ask(VanillaRAG(index, abstain="quoted"), "Who painted the bridge?"))
 
 
-def test_a_timeout_is_no_gap(index: Index, log: GapLog) -> None:
+def test_a_timeout_is_not_a_gap(index: Index, log: GapLog) -> None:
     prediction = ask(VanillaRAG(index))
     prediction.may_pass = True
     assert not log.add(prediction)
@@ -107,7 +107,7 @@ def test_a_restricted_question_is_counted_without_any_text(index: Index, log: Ga
     assert report_gaps(log.path)[:4] == (2, 2, [], [])
 
 
-def test_of_a_graph_the_unknown_names_are_logged(index: Index, log: GapLog) -> None:
+def test_names_that_the_graph_does_not_know_are_logged(index: Index, log: GapLog) -> None:
     pytest.importorskip("igraph")
     from ga_dspy.graph import Entity, Evidence, GraphUpdate
     from ga_dspy.graphrag import Access, CorpusGraph, GraphIndex, GraphRAG
@@ -133,7 +133,7 @@ def test_a_copy_of_a_prediction_is_refused(index: Index, log: GapLog) -> None:
     assert "asked" not in prediction.to_dict()
 
 
-def test_threads_and_a_killed_process_lose_no_line(index: Index, log: GapLog) -> None:
+def test_concurrent_threads_and_a_killed_process_lose_no_line(index: Index, log: GapLog) -> None:
     prediction = ask(VanillaRAG(index))
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(lambda _: log.add(prediction), range(200)))
@@ -152,14 +152,14 @@ def test_threads_and_a_killed_process_lose_no_line(index: Index, log: GapLog) ->
     assert len(lines(log)) - 200 in (seen, seen + 1)
 
 
-def test_a_line_that_was_cut_spoils_no_other(index: Index, log: GapLog) -> None:
+def test_a_truncated_line_does_not_affect_others(index: Index, log: GapLog) -> None:
     log.path.write_text('{"program": "Vani')
     log.add(ask(VanillaRAG(index)))
     found = report_gaps(log.path)
     assert (found.questions, found.unreadable) == (1, 1)
 
 
-def test_no_key_in_use_is_logged(
+def test_a_configured_key_is_not_logged(
     index: Index, log: GapLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "k3y-0123456789-of-mine")
@@ -170,7 +170,7 @@ def test_no_key_in_use_is_logged(
 @pytest.mark.parametrize(
     "secret", ['password: "hunter22"', "Authorization: Digest user=ann", "Set-Cookie: id=abc"]
 )
-def test_a_question_with_a_secret_is_a_line_without_it(
+def test_a_secret_in_a_question_is_withheld_from_the_log(
     index: Index, log: GapLog, secret: str
 ) -> None:
     log.add(ask(VanillaRAG(index), f"Did Ida Lund set {secret}"))
@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> No
         GapLog(tmp_path)
 
 
-def test_a_service_logs_gaps_and_answers_if_it_cannot(
+def test_a_service_logs_gaps_and_still_answers_if_logging_fails(
     index: Index, log: GapLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("fastapi")
@@ -205,7 +205,7 @@ def test_a_service_logs_gaps_and_answers_if_it_cannot(
     assert "cannot write the gap log: " in caplog.text
 
 
-def test_the_most_wanted_are_counted_however_they_are_spelled(
+def test_spelling_variants_of_a_wanted_name_are_counted_together(
     index: Index, log: GapLog, command: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     program = GraphAnchor(index, max_steps=2)

@@ -65,7 +65,7 @@ def test_two_steps_lead_to_a_supported_answer_with_its_chain() -> None:
     ]
 
 
-def test_an_lm_that_invents_entities_never_gets_one_into_a_graph() -> None:
+def test_invented_entities_never_enter_the_graph() -> None:
     bad = read(INVENTED, "insufficient", "Montana")
     prediction = run([bad, bad, ANSWER], max_steps=2)
     assert all(not step.relations for step in prediction.steps)
@@ -74,7 +74,7 @@ def test_an_lm_that_invents_entities_never_gets_one_into_a_graph() -> None:
     assert '"Bob Smith" not found' in str(prediction.steps[0].dropped[0])
 
 
-def test_only_new_passages_go_to_the_index_step_under_labels_that_stay() -> None:
+def test_only_new_passages_go_to_the_read_step_under_stable_labels() -> None:
     prompts = run([FIRST, EXHAUSTED, ANSWER]).prompts
     assert "[1] Red Lodge\n" in prompts[0]
     assert "[2] Carbon County\n" in prompts[1] and "[1] Red Lodge\n" not in prompts[1]
@@ -99,7 +99,7 @@ def test_the_word_none_never_enters_a_prompt() -> None:
     assert not any(re.search(r"\]\]\n(None|N/A)\b", prompt) for prompt in prediction.prompts)
 
 
-def test_a_next_query_beside_sufficient_is_ignored() -> None:
+def test_a_next_query_is_ignored_if_the_judgement_is_sufficient() -> None:
     prediction = run([read(SEAT, "sufficient", "Carbon County"), ANSWER])
     assert len(prediction.steps) == 1
 
@@ -109,7 +109,7 @@ def test_a_missing_next_query_is_made_from_the_graph() -> None:
     assert prediction.steps[1].query.startswith("Carbon County")
 
 
-def test_only_the_queries_that_the_program_made_are_marked() -> None:
+def test_only_queries_made_by_the_program_are_marked() -> None:
     asked = read(STATE, "insufficient", "Montana")
     prediction = run([read(SEAT, "insufficient"), asked, EXHAUSTED, ANSWER], by_words)
     assert [step.made for step in prediction.steps] == [False, True, False]
@@ -123,18 +123,18 @@ def test_only_the_queries_that_the_program_made_are_marked() -> None:
         ("Montana\n2. Bundesliga", "Montana 2. Bundesliga"),
     ],
 )
-def test_a_number_stays_in_a_query(reply: str, query: str) -> None:
+def test_a_number_is_kept_in_a_query(reply: str, query: str) -> None:
     prediction = run([read(SEAT, "insufficient", reply), ANSWER])
     assert prediction.steps[1].query == query
 
 
-def test_a_query_that_was_tried_is_not_searched_again() -> None:
+def test_a_repeated_query_is_not_searched_again() -> None:
     prediction = run([read(SEAT, "insufficient", QUESTION.upper()), SECOND], by_words)
     assert "tried before" in prediction.steps[0].rule
     assert prediction.steps[1].query != QUESTION
 
 
-def test_a_query_that_brings_nothing_new_is_reformulated_from_the_graph_once() -> None:
+def test_a_query_without_new_results_is_reformulated_once_from_the_graph() -> None:
     prediction = run([read(SEAT, "insufficient", "its state"), SECOND], by_words)
     assert prediction.steps[1].reformulated.startswith("Carbon County")
     assert prediction.steps[1].passage_ids == ("carbon",)
@@ -152,7 +152,7 @@ def test_a_retriever_that_finds_nothing_still_gets_an_answer() -> None:
     assert (prediction.answer, prediction.supported) == ("Montana", None)
 
 
-def test_at_most_max_steps_rounds_are_made() -> None:
+def test_at_most_max_steps_rounds_are_run() -> None:
     assert len(run([FIRST, ANSWER], max_steps=1).steps) == 1
 
 
@@ -160,13 +160,13 @@ def by_words(query: str, k: int) -> list[Passage]:
     return [CARBON] if "Carbon" in query else [LODGE]
 
 
-def test_a_read_step_that_fails_is_named_and_the_question_still_answered() -> None:
+def test_a_failed_read_step_is_reported_and_the_question_still_answered() -> None:
     prediction = run([FIRST, *["gibberish"] * 4, ANSWER], max_steps=2)
     assert "read step got no usable output" in prediction.failures[0]
     assert (prediction.answer, prediction.supported) == ("Montana", "quoted")
 
 
-def test_after_a_read_step_that_fails_its_passages_are_read_in_the_next_round() -> None:
+def test_the_next_round_reads_the_passages_of_a_failed_read_step() -> None:
     prediction = run([FIRST, *["gibberish"] * 4, SECOND])
     assert prediction.failures == (prediction.steps[1].failure,)
     assert prediction.steps[1].rule == "the round failed: one was made from the graph"
@@ -180,7 +180,7 @@ def test_a_truncated_graph_is_requested_again() -> None:
     assert (prediction.calls, prediction.usage["read"].failed) == (2, 1)
 
 
-def test_as_published_takes_a_call_to_index_one_to_judge_and_one_to_answer() -> None:
+def test_as_published_makes_separate_calls_to_index_to_judge_and_to_answer() -> None:
     def halves(reply: dict[str, str]) -> list[Reply]:
         judged = {name: text for name, text in reply.items() if name != "additions"}
         return [{"additions": reply["additions"]}, judged]
@@ -192,7 +192,7 @@ def test_as_published_takes_a_call_to_index_one_to_judge_and_one_to_answer() -> 
     }  # fmt: skip
 
 
-def test_a_text_index_takes_the_graph_s_place() -> None:
+def test_a_text_index_replaces_the_graph() -> None:
     def notes(reply: dict[str, str], text: str) -> dict[str, str]:
         kept = {name: said for name, said in reply.items() if name != "additions"}
         return {"notes": text, **kept}
@@ -204,7 +204,7 @@ def test_a_text_index_takes_the_graph_s_place() -> None:
     assert "graph ##" not in prediction.prompts[-1]
 
 
-def test_without_an_index_the_judge_and_the_answer_see_passages_only() -> None:
+def test_without_an_index_the_prompts_have_passages_only() -> None:
     def judged(reply: dict[str, str]) -> dict[str, str]:
         return {name: said for name, said in reply.items() if name != "additions"}
 
@@ -217,7 +217,9 @@ def test_without_an_index_the_judge_and_the_answer_see_passages_only() -> None:
     ("answer_from", "seen", "hidden"),
     [("passages", "passages ##", "graph ##"), ("graph", "graph ##", "passages ##")],
 )
-def test_the_answer_sees_only_what_it_is_set_to(answer_from: str, seen: str, hidden: str) -> None:
+def test_answer_from_limits_what_the_answer_prompt_contains(
+    answer_from: str, seen: str, hidden: str
+) -> None:
     prompt = run([FIRST, EXHAUSTED, ANSWER], answer_from=answer_from).prompts[-1]
     assert seen in prompt and hidden not in prompt
 
@@ -242,7 +244,7 @@ def test_the_answer_sees_only_what_it_is_set_to(answer_from: str, seen: str, hid
         ({"verdict": "premise refuted", "links": "[1]", "answer": "Bob Smith is dead."}, None),
     ],
 )
-def test_an_answer_is_supported_only_by_a_passage_that_was_read(
+def test_only_passages_that_were_read_support_an_answer(
     reply: dict[str, str], supported: str | None
 ) -> None:
     assert run([FIRST, EXHAUSTED, reply]).supported == supported
@@ -254,7 +256,7 @@ def test_abstaining_leaves_an_unsupported_answer_empty_and_keeps_the_guess() -> 
     assert (prediction.answer, prediction.guess) == ("", "Wyoming")
 
 
-def test_a_passage_without_room_is_shown_in_the_next_round_and_never_again() -> None:
+def test_a_passage_that_did_not_fit_is_shown_once_in_the_next_round() -> None:
     texts = [f"Town {n} lies on the river. " + "It has a mill and a bridge. " * 12 for n in (1, 2)]
     towns = [Passage(id=t[:6], title=t[:6], text=t) for t in texts]
     script = [read("", "insufficient", "a mill"), read("", "insufficient", "a bridge"), ANSWER]
@@ -265,16 +267,16 @@ def test_a_passage_without_room_is_shown_in_the_next_round_and_never_again() -> 
     assert [step.unread for step in prediction.steps] == [("Town 2",), (), ()]
 
 
-def test_a_chain_is_enough_where_a_quote_is_required() -> None:
+def test_a_chain_satisfies_abstain_quoted() -> None:
     assert run([FIRST, SECOND], abstain="quoted").answer == "Montana"
 
 
-def test_a_yes_that_no_chain_leads_to_is_asked_for_once_more() -> None:
+def test_a_yes_without_a_chain_needs_an_answer_call() -> None:
     unsure = read(INVENTED, "sufficient", candidate="yes")
     assert run([unsure, {"verdict": "answered", "links": "", "answer": "no"}]).answer == "no"
 
 
-def test_a_refuted_premise_without_a_sentence_is_no_candidate() -> None:
+def test_a_refuted_premise_without_an_answer_is_not_replaced_by_the_candidate() -> None:
     prediction = run([FIRST, EXHAUSTED, {"verdict": "premise refuted", "links": "", "answer": ""}])
     assert (prediction.answer, prediction.verdict) == ("", "premise refuted")
 
@@ -310,7 +312,7 @@ def test_threads_share_a_program_without_mixing_questions() -> None:
     assert {(p.calls, len(p.passages)) for p in predictions} == {(2, 1)}
 
 
-def test_items_that_no_passage_supports_leave_the_trace() -> None:
+def test_unsupported_items_are_removed_from_the_trace() -> None:
     program = GraphAnchor(search)
     mixed = read(f"{SEAT}\n2. Red Lodge -> founded by -> Bob Smith [1]", "sufficient")
     with dspy.context(lm=scripted_lm([mixed, ANSWER]), trace=[]):
@@ -342,7 +344,7 @@ def test_a_deep_copy_shares_the_retriever() -> None:
         {"as_published": 1},
     ],
 )
-def test_a_setting_that_cannot_be_is_one_clear_error(settings: dict[str, Any]) -> None:
+def test_an_invalid_setting_is_one_clear_error(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"expected .*; pass "):
         GraphAnchor(search, **settings)
 
@@ -375,7 +377,7 @@ def test_a_passage_budget_leaves_out_what_does_not_fit_and_says_so() -> None:
     assert "Carbon County lies in Montana" in prediction.prompts[-1]
 
 
-def test_the_answer_can_be_streamed_as_it_is_written() -> None:
+def test_the_answer_can_be_streamed() -> None:
     program = GraphAnchor(search)
     listener = dspy.streaming.StreamListener("answer", predict=program.answer)
     streamed = dspy.streamify(program, stream_listeners=[listener], async_streaming=False)

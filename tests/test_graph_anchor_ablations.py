@@ -76,7 +76,7 @@ def unfolded(system: str) -> str:
     return " ".join(system.split())
 
 
-def test_qa_with_docs_reads_the_same_and_answers_without_the_graph() -> None:
+def test_qa_with_docs_changes_only_the_answer_prompt_which_lacks_the_graph() -> None:
     full, ablated = prompts(), prompts(answer_from="passages")
     assert [p.text for p in ablated[:-1]] == [p.text for p in full[:-1]]
     graph = full[-1].inputs.pop("graph")
@@ -86,7 +86,7 @@ def test_qa_with_docs_reads_the_same_and_answers_without_the_graph() -> None:
     assert unfolded(ablated[-1].system) == expected != unfolded(full[-1].system)
 
 
-def test_qa_with_graph_reads_the_same_and_answers_without_the_passages() -> None:
+def test_qa_with_graph_changes_only_the_answer_prompt_which_lacks_the_passages() -> None:
     full, ablated = prompts(), prompts(answer_from="graph")
     assert [p.text for p in ablated[:-1]] == [p.text for p in full[:-1]]
     passages = full[-1].inputs.pop("passages")
@@ -102,7 +102,7 @@ def test_qa_with_graph_reads_the_same_and_answers_without_the_passages() -> None
     assert unfolded(ablated[-1].system) == expected
 
 
-def test_without_iterative_retrieval_the_first_prompt_is_the_same_and_the_only_one_read() -> None:
+def test_without_iterative_retrieval_only_the_first_read_prompt_remains() -> None:
     full, ablated = prompts(), prompts(max_steps=1)
     assert len(ablated) == 2
     assert ablated[0].system == full[0].system
@@ -113,7 +113,7 @@ def test_without_iterative_retrieval_the_first_prompt_is_the_same_and_the_only_o
     assert "Ines Marlow -> was born in -> Tavira" in ablated[1].inputs["graph"]
 
 
-def test_a_text_index_stands_in_the_graph_s_place_and_all_else_is_the_same() -> None:
+def test_a_text_index_changes_only_the_graph_parts_of_the_prompts() -> None:
     full, ablated = prompts(), prompts(index="text")
     assert len(ablated) == len(full)
     for mine, theirs in zip(ablated[:-1], full[:-1], strict=True):
@@ -135,7 +135,7 @@ def judging(system: str) -> str:
     return told.rpartition("\n\n")[2] + form[form.index("- reasoning") :]
 
 
-def test_the_answer_with_a_text_index_says_notes_where_it_says_graph() -> None:
+def test_the_answer_prompt_with_a_text_index_says_notes_instead_of_graph() -> None:
     full, ablated = prompts()[-1], prompts(index="text")[-1]
     theirs, mine = full.inputs.pop("graph"), ablated.inputs.pop("notes")
     assert "Gilão" in theirs and mine == NOTES[1]
@@ -149,7 +149,7 @@ def untold(tried: str) -> str:
     return re.sub(r"; .*$", "", tried, flags=re.MULTILINE)
 
 
-def test_the_judge_of_a_text_index_says_notes_where_it_says_graph() -> None:
+def test_the_judge_prompt_with_a_text_index_says_notes_instead_of_graph() -> None:
     full, ablated = prompts(as_published=True), prompts(as_published=True, index="text")
     for theirs, mine in zip(full[1:4:2], ablated[1:4:2], strict=True):
         expected = unfolded(theirs.system).replace("Judge from the graph", "Judge from the notes")
@@ -159,7 +159,7 @@ def test_the_judge_of_a_text_index_says_notes_where_it_says_graph() -> None:
         assert mine.inputs == theirs.inputs
 
 
-def test_without_a_graph_the_judge_s_prompts_are_the_full_program_s_but_for_the_graph() -> None:
+def test_without_a_graph_the_judge_prompts_lack_only_the_graph() -> None:
     full, ablated = prompts(as_published=True), prompts(index=None)
     assert len(full) == 5 and len(ablated) == 3
     for theirs, mine in zip(full[1:4:2], ablated[:2], strict=True):
@@ -173,11 +173,11 @@ def test_without_a_graph_the_judge_s_prompts_are_the_full_program_s_but_for_the_
         assert mine.inputs == theirs.inputs
 
 
-def test_without_a_graph_the_answer_s_prompt_is_that_of_qa_with_docs() -> None:
+def test_without_a_graph_the_answer_prompt_is_that_of_qa_with_docs() -> None:
     assert prompts(index=None)[-1].text == prompts(answer_from="passages")[-1].text
 
 
-def test_ablations_search_the_same_queries_where_the_lm_says_the_same() -> None:
+def test_ablations_search_the_same_queries_given_the_same_replies() -> None:
     for settings in ({}, {"answer_from": "passages"}, {"index": "text"}, {"index": None}):
         queries: list[str] = []
 

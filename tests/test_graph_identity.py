@@ -38,7 +38,7 @@ from ga_dspy.graph.traits import traits
 
 
 @given(st.text(min_size=1))
-def test_a_normalised_name_is_its_own_normal_form(name: str) -> None:
+def test_normalisation_is_idempotent(name: str) -> None:
     assert normalise(normalise(name)) == normalise(name)
 
 
@@ -55,14 +55,14 @@ def test_a_normalised_name_is_its_own_normal_form(name: str) -> None:
         ("Ｋａｔｙ", "Katy"),
     ],
 )
-def test_spelling_does_not_count(one: str, other: str) -> None:
+def test_spelling_variants_are_normalised_alike(one: str, other: str) -> None:
     assert normalise(one) == normalise(other)
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [("C", "C++"), ("C++", "C#"), ("3.5", "35"), ("!!!", "???"), ("Ed", "+")]
 )
-def test_a_sign_that_is_the_name_counts(one: str, other: str) -> None:
+def test_a_symbol_that_is_the_whole_name_is_kept(one: str, other: str) -> None:
     assert normalise(one) != normalise(other)
 
 
@@ -71,7 +71,7 @@ def test_well_known_aliases_mean_one_country(name: str) -> None:
     assert identity(name) == "united states"
 
 
-def test_a_pronoun_is_no_country() -> None:
+def test_a_pronoun_is_not_a_country_code() -> None:
     assert identity("us") != "united states"
 
 
@@ -98,7 +98,9 @@ def test_a_pronoun_is_no_country() -> None:
         ("J. Adams", "John Adams"),
     ],
 )
-def test_a_number_or_a_telling_word_keeps_names_apart(one: str, other: str) -> None:
+def test_names_that_differ_in_a_number_or_a_distinctive_word_are_not_duplicates(
+    one: str, other: str
+) -> None:
     assert not near_duplicate(normalise(one), normalise(other))
 
 
@@ -112,7 +114,9 @@ def test_a_number_or_a_telling_word_keeps_names_apart(one: str, other: str) -> N
         ("Livewire", "Live Wire"),
     ],
 )
-def test_a_slip_an_initial_or_a_notation_does_not(one: str, other: str) -> None:
+def test_names_that_differ_in_a_typo_an_initial_or_notation_are_duplicates(
+    one: str, other: str
+) -> None:
     assert near_duplicate(normalise(one), normalise(other))
 
 
@@ -125,28 +129,28 @@ def test_an_acronym_is_written_in_capitals() -> None:
 @pytest.mark.parametrize(
     "relation", ["same as", "is the same as", "is the same person as", "identical to", "equals"]
 )
-def test_a_relation_may_say_that_its_ends_are_one(relation: str) -> None:
+def test_a_relation_can_state_that_its_ends_are_the_same(relation: str) -> None:
     assert says_same(relation)
 
 
 @pytest.mark.parametrize(
     "relation", ["same year as", "same genre as", "plays for the same team as", "similar to"]
 )
-def test_what_two_have_in_common_does_not_make_them_one(relation: str) -> None:
+def test_a_shared_property_does_not_state_identity(relation: str) -> None:
     assert not says_same(relation)
 
 
 @pytest.mark.parametrize(
     "name", ["The King", "the Boss", "Princess of Wales", "Duke", "King of Pop"]
 )
-def test_a_title_is_nobodys_own_name(name: str) -> None:
+def test_a_title_alone_is_a_nickname(name: str) -> None:
     assert is_nickname(name)
 
 
 @pytest.mark.parametrize(
     "name", ["Prince Harry", "King Charles III", "Queens", "Theodore", "Bossa Nova"]
 )
-def test_a_name_with_a_title_is_a_name(name: str) -> None:
+def test_a_name_with_a_title_is_not_a_nickname(name: str) -> None:
     assert not is_nickname(name)
 
 
@@ -155,7 +159,7 @@ def test_a_type_does_not_depend_on_the_order_of_the_passages_facts() -> None:
     assert traits("", (), "", lines).kind == traits("", (), "", lines[::-1]).kind == "film"
 
 
-def test_a_legal_form_is_no_part_of_a_name() -> None:
+def test_the_legal_form_is_removed_from_a_company_name() -> None:
     assert without_legal_form("limode co ltd") == without_legal_form("limode gmbh") == "limode"
     assert without_legal_form("company") == "company"
 
@@ -172,7 +176,7 @@ def test_a_legal_form_is_no_part_of_a_name() -> None:
         ("Tom Reed (born 1950), also known as Red Tom or Big T, sang.", ("Tom Reed", "Big T")),
     ],
 )
-def test_aliases_are_read_where_a_text_states_them(text: str, pair: tuple[str, str]) -> None:
+def test_stated_aliases_are_found(text: str, pair: tuple[str, str]) -> None:
     assert pair in stated_aliases(text)
 
 
@@ -197,7 +201,7 @@ def test_aliases_are_read_where_a_text_states_them(text: str, pair: tuple[str, s
         "Frank Hale, known as Hrishi-, sings.",
     ],
 )
-def test_no_alias_is_read_where_none_is_stated(text: str) -> None:
+def test_text_without_a_stated_alias_yields_none(text: str) -> None:
     assert stated_aliases(text) == ()
 
 
@@ -205,7 +209,7 @@ def test_no_alias_is_read_where_none_is_stated(text: str) -> None:
     "name",
     ["unknown", "N/A", "None", "Not mentioned", "not specified in the passages", "someone", "?"],
 )
-def test_a_word_for_nothing_is_a_placeholder(name: str) -> None:
+def test_a_word_for_a_missing_value_is_a_placeholder(name: str) -> None:
     assert is_placeholder(name)
 
 
@@ -213,12 +217,12 @@ def test_a_word_for_nothing_is_a_placeholder(name: str) -> None:
     "name",
     ["[Entity 1]", "Person A", "the singer", "unknown singer", "...", "no information given"],
 )
-def test_a_placeholder_names_nothing(name: str) -> None:
+def test_a_generic_phrase_is_a_placeholder(name: str) -> None:
     assert is_placeholder(name)
 
 
 @pytest.mark.parametrize("word", ["person", "entity", "place", "the band", "someone"])
-def test_a_word_for_any_thing_is_a_placeholder_for_a_name_and_no_lack_of_a_type(word: str) -> None:
+def test_a_generic_word_is_a_placeholder_name_but_a_valid_type(word: str) -> None:
     assert is_placeholder(word)
     assert not is_unstated(word)
 
@@ -226,7 +230,7 @@ def test_a_word_for_any_thing_is_a_placeholder_for_a_name_and_no_lack_of_a_type(
 @pytest.mark.parametrize(
     "text", ["unknown", "N/A", "not mentioned", "unknown profession", "?", "-"]
 )
-def test_what_is_not_stated_is_neither_a_name_nor_a_type(text: str) -> None:
+def test_an_unstated_value_is_neither_a_name_nor_a_type(text: str) -> None:
     assert is_placeholder(text)
     assert is_unstated(text)
 
@@ -235,7 +239,7 @@ def test_what_is_not_stated_is_neither_a_name_nor_a_type(text: str) -> None:
     "name",
     ["The Who", "The Band", "Unknown Pleasures", "Nona", "Them", "It", "!!!", "×", "Nil Sen"],
 )
-def test_an_odd_name_is_no_placeholder(name: str) -> None:
+def test_an_unusual_name_is_not_a_placeholder(name: str) -> None:
     assert not is_placeholder(name)
 
 
@@ -265,7 +269,7 @@ DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
 @pytest.mark.data
-def test_of_two_titles_in_one_questions_context_fewer_than_one_in_ten_thousand_merge() -> None:
+def test_fewer_than_one_in_ten_thousand_pairs_of_titles_in_a_context_merge() -> None:
     files = [*DATA.glob("hotpotqa/*.json"), DATA / "2wikimultihopqa" / "dev.json"]
     if not files[-1].exists():
         pytest.skip("the dataset samples are not beside the checkout")
@@ -277,7 +281,7 @@ def test_of_two_titles_in_one_questions_context_fewer_than_one_in_ten_thousand_m
 
 
 @pytest.mark.data
-def test_of_titles_with_two_qualifiers_of_one_name_those_that_say_different_things_stay_apart(
+def test_titles_with_contradictory_qualifiers_stay_apart(
     data: Path,
 ) -> None:
     rows = [row for file in data.glob("hotpotqa/*.json") for row in json.loads(file.read_text())]
@@ -294,7 +298,7 @@ def test_of_titles_with_two_qualifiers_of_one_name_those_that_say_different_thin
 
 
 @given(st.text(max_size=6))
-def test_any_text_has_an_identity_that_spelling_keeps(name: str) -> None:
+def test_the_identity_of_any_text_ignores_spelling(name: str) -> None:
     assert identity(f" {name} ") == identity(name)
 
 
@@ -337,7 +341,7 @@ def joined(names: list[str]) -> set[frozenset[str]]:
     ["john f kennedy", "john fitzgerald kennedy"] + [f"john {c}x kennedy" for c in "abcdefghijklm"],
     [],
 )
-def test_near_duplicates_are_those_of_all_pairs(
+def test_blocking_finds_the_near_duplicates_of_all_pairs(
     names: list[str], slips: list[tuple[str, int, str]]
 ) -> None:
     mutated = [
@@ -348,7 +352,7 @@ def test_near_duplicates_are_those_of_all_pairs(
     assert set(things(every)) == joined(every)
 
 
-def test_thousands_of_names_of_one_word_are_compared_in_seconds() -> None:
+def test_thousands_of_one_word_names_are_compared_in_seconds() -> None:
     letters = "abcdefghijklmnopqrst"
     names = [
         "K" + "".join(letters[i // 20**place % 20] for place in range(4)) + "osterton"

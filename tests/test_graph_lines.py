@@ -95,13 +95,15 @@ def test_the_one_line_form_is_read() -> None:
 @pytest.mark.parametrize("header", ["RELATIONS", "## Relations", "**Triples:**", "relationships:"])
 @pytest.mark.parametrize("bullet", ["-", "*", "•", "1.", "2)", ""])
 @pytest.mark.parametrize("arrow", ["->", "→", "--"])
-def test_headers_bullets_and_arrows_vary(header: str, bullet: str, arrow: str) -> None:
+def test_various_headers_bullets_and_arrows_are_accepted(
+    header: str, bullet: str, arrow: str
+) -> None:
     draft = parse(f"{header}\n{bullet} Rihanna {arrow} born in {arrow} Saint Michael [4]")
     assert triples(draft) == [("Rihanna", "born in", "Saint Michael")]
     assert draft.relations[0].passages == (4,)
 
 
-def test_bold_and_code_fences_are_taken_off() -> None:
+def test_bold_and_code_fences_are_removed() -> None:
     draft = parse("```text\n**Entities:**\n- **Rihanna** (singer)\n```")
     assert entities(draft) == [("Rihanna", "singer", ())]
     assert draft.skipped == ()
@@ -113,7 +115,7 @@ def test_a_cited_name_in_capitals_needs_neither_header_nor_type() -> None:
     assert draft.skipped == ("- Toured the country [1]", "- Bern")
 
 
-def test_good_lines_survive_bad_ones_which_are_listed() -> None:
+def test_good_lines_are_kept_and_bad_ones_listed() -> None:
     draft = parse(
         "Here is the graph.\nEntities:\n- Rihanna (singer)\n- [3]\nRelations:\n"
         "1. Rihanna -> born in\n2. Rihanna -> born in -> Saint Michael\n3. a -> b -> c -> d"
@@ -134,19 +136,19 @@ def test_good_lines_survive_bad_ones_which_are_listed() -> None:
         "2. Rihanna -> won -> Cup (time: 19",
     ],
 )
-def test_a_line_that_was_cut_off_is_no_fact(end: str) -> None:
+def test_a_truncated_line_is_skipped(end: str) -> None:
     draft = parse(f"Relations:\n1. Rihanna -> born in -> Saint Michael [1]\n{end}")
     assert len(draft.relations) == 1
     assert draft.skipped == (end.strip(),)
 
 
-def test_an_open_fence_or_tag_makes_the_last_line_doubtful() -> None:
+def test_after_an_unclosed_fence_or_tag_the_last_line_is_skipped() -> None:
     draft = parse("<graph>Entities:\n- Rihanna (singer)\n- Kelly Row")
     assert [each.name for each in draft.entities] == ["Rihanna"]
     assert draft.skipped == ("- Kelly Row",)
 
 
-def test_cutting_the_text_anywhere_makes_no_relation_with_a_part_missing() -> None:
+def test_truncating_the_text_anywhere_never_yields_a_partial_relation() -> None:
     relation = Relation(head="Ada", relation="won", tail="Cup (time: x)", time="1990")
     text = linearise(GraphUpdate(relations=(relation,)))
     for cut in range(len(text)):
@@ -182,7 +184,7 @@ RELATION_LINES = (
 
 @pytest.mark.parametrize("header", ["", "Relations:\n"])
 @pytest.mark.parametrize("line", RELATION_LINES)
-def test_a_relation_is_read_in_whichever_style_it_is_written(line: str, header: str) -> None:
+def test_a_relation_is_parsed_in_many_styles(line: str, header: str) -> None:
     draft = draft_from(header + line)
     assert [((r.head, r.relation, r.tail), r.passages) for r in draft.relations] == [EDGE]
     assert (draft.entities, draft.skipped) == ((), ())
@@ -197,7 +199,7 @@ def test_a_relation_is_read_in_whichever_style_it_is_written(line: str, header: 
         ("Ann Lee (person) -> hosts the Cup Final (event) [1]", "hosts", "Cup Final"),
     ],
 )
-def test_a_missing_second_arrow_is_put_before_a_name_with_its_type(
+def test_a_missing_second_arrow_is_inserted_before_a_typed_name(
     line: str, link: str, tail: str
 ) -> None:
     draft = draft_from(f"- {line}")
@@ -223,7 +225,7 @@ ENTITY_LINES = (
 
 
 @pytest.mark.parametrize("line", ENTITY_LINES)
-def test_an_entity_is_read_in_whichever_style_it_is_written(line: str) -> None:
+def test_an_entity_is_parsed_in_many_styles(line: str) -> None:
     draft = draft_from(f"Entities:\n{line}")
     assert [(e.name, e.type, e.passages) for e in draft.entities] == [("Rush", "band", (1,))]
     assert (draft.relations, draft.skipped) == ((), ())
@@ -247,7 +249,7 @@ def test_an_entity_before_the_relations_needs_no_header(line: str) -> None:
         ("[2; 5]", (2, 5)),
     ],
 )
-def test_labels_are_numbers_lists_and_ranges(label: str, numbers: tuple[int, ...]) -> None:
+def test_labels_may_be_numbers_lists_and_ranges(label: str, numbers: tuple[int, ...]) -> None:
     draft = parse(f"Relations:\n1. Ada -> won -> Cup {label}\n\nEntities:\n- Ada (person) {label}")
     assert draft.relations[0].passages == draft.entities[0].passages == numbers
     assert draft.relations[0].tail == "Cup"
@@ -257,7 +259,7 @@ def test_labels_are_numbers_lists_and_ranges(label: str, numbers: tuple[int, ...
     "header",
     "Entities:|New entities:|### Entities|**Entities:**|## New Entities|NODES".split("|"),
 )
-def test_the_header_of_the_entities_varies(header: str) -> None:
+def test_various_entity_headers_are_accepted(header: str) -> None:
     draft = parse(f"{header}\n- Rush\n\nRelations:\n1. Neil Peart -> member of -> Rush")
     assert [each.name for each in draft.entities] == ["Rush"]
     assert (len(draft.relations), draft.skipped) == (1, ())
@@ -269,13 +271,13 @@ def test_the_header_of_the_entities_varies(header: str) -> None:
         "|"
     ),
 )
-def test_the_header_of_the_relations_varies(header: str) -> None:
+def test_various_relation_headers_are_accepted(header: str) -> None:
     draft = parse(f"Entities:\n- Rush\n{header}\n- Neil Peart -> member of -> Rush")
     assert [each.name for each in draft.entities] == ["Rush"]
     assert (triples(draft), draft.skipped) == ([("Neil Peart", "member of", "Rush")], ())
 
 
-def test_sentences_around_the_lines_are_skipped_and_named() -> None:
+def test_sentences_around_the_lines_are_skipped_and_listed() -> None:
     draft = parse(
         "Sure! The passages tell of a band.\n- Rush (band) [1]\n"
         "1. Neil Peart -> member of -> Rush [1]\nI left out what is not about the drummer."
@@ -302,7 +304,7 @@ def test_sentences_around_the_lines_are_skipped_and_named() -> None:
         "(see above, if at all, again)",
     ],
 )
-def test_what_states_no_one_fact_is_rather_skipped_than_garbled(line: str) -> None:
+def test_an_ambiguous_line_is_skipped(line: str) -> None:
     assert parse(line) == Draft(skipped=(line,))
 
 
@@ -323,14 +325,14 @@ def test_what_states_no_one_fact_is_rather_skipped_than_garbled(line: str) -> No
         "Relations",
     ],
 )
-def test_a_name_that_looks_like_something_else_stays_whole(name: str) -> None:
+def test_a_name_that_looks_like_syntax_is_kept_whole(name: str) -> None:
     relation = f"Relations:\n1. {name} -> made by -> {name} [1]"
     draft = parse(f"Entities:\n- {name} (work) [1]\n- Ida (person)\n{relation}")
     assert [each.name for each in draft.entities] == [name, "Ida"]
     assert triples(draft) == [(name, "made by", name)]
 
 
-def test_lone_surrogates_and_control_characters_cost_nothing() -> None:
+def test_lone_surrogates_and_control_characters_are_removed() -> None:
     written = "Relations:\n1. Neil\x00 Peart\ud83d -> member\x07 of -> Rush\udc00 [1]"
     assert triples(draft_from(written)) == [("Neil Peart", "member of", "Rush")]
     value = [{"head": "Neil Peart\ud83d", "relation": "member of", "tail": "Ru\x07sh"}]
@@ -358,12 +360,12 @@ No supporting evidence found.|These passages are irrelevant.|Nothing useful was 
 
 
 @pytest.mark.parametrize("text", NOTHING)
-def test_a_field_that_says_there_is_nothing_is_an_empty_draft(text: str) -> None:
+def test_a_statement_of_nothing_is_an_empty_draft(text: str) -> None:
     assert draft_from(text) == Draft()
 
 
 @pytest.mark.parametrize("text", ["none", "(none)", "N/A", "No next query", "none needed", "—", ""])
-def test_nothing_is_said(text: str) -> None:
+def test_a_report_of_nothing_is_recognised(text: str) -> None:
     assert says_nothing(text)
 
 
@@ -380,7 +382,7 @@ def test_nothing_is_said(text: str) -> None:
         "0",
     ],
 )
-def test_an_answer_is_not_nothing(text: str) -> None:
+def test_an_answer_is_not_a_report_of_nothing(text: str) -> None:
     assert not says_nothing(text)
 
 
@@ -419,26 +421,26 @@ def test_twenty_thousand_lines_take_ten_times_as_long_as_two_thousand() -> None:
     assert seconds(20_000) < 40 * max(seconds(2_000), 0.02)
 
 
-def test_prose_is_no_graph() -> None:
+def test_prose_is_not_parsed_as_a_graph() -> None:
     prose = "Rihanna is a singer (born 1988).\nShe was born in Saint Michael, and sings [1]."
     assert parse(prose) == Draft(skipped=tuple(prose.splitlines()))
     listed = "Entities:\n- The passages do not say who the singer of the song was."
     assert parse(listed).entities == ()
 
 
-def test_a_confidence_that_is_no_number_is_reported_and_the_fact_kept() -> None:
+def test_a_confidence_that_is_not_a_number_is_reported_and_the_fact_kept() -> None:
     draft = parse("Relations:\n1. Ada -> won -> Cup (confidence: high)\n2. Ada -> won -> Prize")
     assert len(draft.relations) == 2
     assert draft.relations[0].confidence is None
     assert "'high'" in draft.skipped[0]
 
 
-def test_the_empty_graph_is_said_and_read_to_be_empty() -> None:
+def test_the_empty_graph_is_written_and_parsed_as_empty() -> None:
     assert linearise(KnowledgeGraph()) == "(empty)"
     assert parse("(empty)") == parse("") == Draft()
 
 
-def test_ordinary_parentheses_stay_readable() -> None:
+def test_ordinary_parentheses_are_not_escaped() -> None:
     update = GraphUpdate(entities=(Entity(name="Prism (album)", type="album"),))
     assert linearise(update) == "Entities:\n- Prism (album) (album)"
 
@@ -464,7 +466,7 @@ def typed_graph(*more: Entity) -> GraphUpdate:
     return GraphUpdate(entities=tuple(said.values()), relations=tuple(relations))
 
 
-def test_a_type_stands_at_the_first_mention_and_needs_no_line_of_its_own() -> None:
+def test_a_type_is_written_at_the_first_mention_of_an_entity() -> None:
     assert linearise(typed_graph(), labels=LABELS) == TYPED_LINES
     draft = parse(TYPED_LINES)
     assert (draft.entities, draft.skipped) == ((), ())
@@ -472,7 +474,7 @@ def test_a_type_stands_at_the_first_mention_and_needs_no_line_of_its_own() -> No
     assert {node.name: node.passages for node in draft.nodes}["Ann Lee"] == (2, 1)
 
 
-def test_an_entity_has_a_line_for_attributes_another_type_or_no_relation() -> None:
+def test_an_entity_gets_its_own_line_only_if_needed() -> None:
     more = (
         Entity(name="Heroes", type="work", attributes=("drama",)),
         Entity(name="Oslo", type="capital"),
@@ -516,7 +518,7 @@ def test_an_end_may_state_its_type_and_attributes(
         assert {node.name for node in draft.nodes} == {name, "Oslo"}
 
 
-def test_the_first_type_of_an_end_counts_and_that_of_its_line_before_all() -> None:
+def test_an_entitys_own_line_sets_its_type_else_the_first_mention() -> None:
     lines = "- Ann (person; singer) -> a -> Oslo (place) [1]\n- Ann (other) -> b -> Oslo (work) [2]"
     assert entities(Draft(entities=parse(lines).nodes)) == [
         ("Ann", "person", ("singer",)),
@@ -587,7 +589,7 @@ def labels_of(record: Entity | Relation) -> tuple[int, ...]:
 
 @settings(max_examples=120)
 @given(update=UPDATES)
-def test_what_is_written_is_read_back_whatever_the_names(update: GraphUpdate) -> None:
+def test_a_graph_with_any_names_survives_a_round_trip(update: GraphUpdate) -> None:
     # An entity that a relation names has no line of its own.
     ends = {end for relation in update.relations for end in (relation.head, relation.tail)}
     assume(ends.isdisjoint(entity.name for entity in update.entities))
@@ -620,7 +622,7 @@ def graphs(draw: st.DrawFn) -> GraphUpdate:
 
 @settings(max_examples=200)
 @given(graphs())
-def test_a_graph_is_written_with_typed_ends_and_read_back(graph: GraphUpdate) -> None:
+def test_a_graph_with_typed_ends_survives_a_round_trip(graph: GraphUpdate) -> None:
     draft = parse(linearise(graph, labels=LABELS))
     assert draft.skipped == ()
     assert triples(draft) == [(r.head, r.relation, r.tail) for r in graph.relations]
@@ -640,7 +642,7 @@ def test_any_text_can_be_read(text: str) -> None:
     parse(text)
 
 
-def test_a_mapping_is_read_with_the_usual_keys() -> None:
+def test_a_mapping_is_accepted_with_common_keys() -> None:
     draft = draft_from(
         {
             "entities": [{"name": "Rihanna", "type": "singer", "passages": [1]}, "Kelly (singer)"],
@@ -666,13 +668,13 @@ def test_a_mapping_is_read_with_the_usual_keys() -> None:
     assert draft.skipped == ()
 
 
-def test_good_items_survive_bad_ones_which_are_named() -> None:
+def test_good_items_are_kept_and_bad_ones_listed() -> None:
     draft = draft_from({"entities": ["Rihanna", 3, {"type": "x"}, None], "triples": [["a", "b"]]})
     assert [each.name for each in draft.entities] == ["Rihanna"]
     assert draft.skipped == ("3", "{'type': 'x'}", "None", "['a', 'b']")
 
 
-def test_a_bare_list_of_triples_is_a_graph() -> None:
+def test_a_bare_list_of_triples_is_accepted() -> None:
     assert triples(draft_from([["a", "b", "c"], {"head": "d", "relation": "e", "tail": "f"}])) == [
         ("a", "b", "c"),
         ("d", "e", "f"),
@@ -718,7 +720,7 @@ def test_json_is_read_with_its_usual_faults(text: str) -> None:
     assert triples(draft_from(text)) == [("Ada", "won", "Cup")]
 
 
-def test_text_is_parsed_and_an_empty_list_adds_nothing() -> None:
+def test_draft_from_accepts_text_and_empty_collections() -> None:
     assert draft_from(COMPACT) == parse(COMPACT)
     assert draft_from([]) == draft_from({}) == Draft()
 
@@ -729,7 +731,7 @@ def test_a_set_of_lists_is_no_python_literal_and_is_read_as_lines() -> None:
 
 
 @pytest.mark.parametrize("value", [3, [1, 2, 3], True, {"answer": "Rihanna"}, object()])
-def test_what_is_nothing_like_a_graph_is_an_empty_draft_that_names_it(value: object) -> None:
+def test_any_other_value_is_an_empty_draft_that_lists_it(value: object) -> None:
     draft = draft_from(value)
     assert (draft.entities, draft.relations) == ((), ())
     assert draft.skipped
@@ -750,7 +752,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_json_is_a_draft(value: object) -> None:
+def test_any_json_value_gives_a_draft(value: object) -> None:
     assert isinstance(draft_from(value), Draft)
     assert isinstance(draft_from(json.dumps(value)), Draft)
 
@@ -817,7 +819,7 @@ def test_lines_cost_less_than_json() -> None:
 
 @pytest.mark.data
 @pytest.mark.usefixtures("_bundled_tokenizer")
-def test_the_estimate_is_within_a_twentieth_of_the_true_count_on_average(data: Path) -> None:
+def test_the_token_estimate_is_within_five_percent_on_average(data: Path) -> None:
     import tiktoken
 
     encoding = tiktoken.get_encoding("cl100k_base")

@@ -55,7 +55,7 @@ def count(text: str) -> int:
     return len(text.split())
 
 
-def test_a_question_names_what_it_spells_out() -> None:
+def test_a_question_names_an_entity_by_its_full_name() -> None:
     question = "What singer who sang in church did Stacy Barthe pen album tracks for?"
     assert named_in(SINGERS, question) == ("Stacy Barthe",)
 
@@ -64,11 +64,11 @@ def test_a_question_names_what_it_spells_out() -> None:
     "question",
     ["Where was Katheryn Hudson born?", "Is Perry a singer?", "katy perry's age", "who is perry?"],
 )
-def test_an_alias_a_lone_surname_and_lower_case_name_too(question: str) -> None:
+def test_a_question_names_an_entity_by_alias_surname_or_in_lower_case(question: str) -> None:
     assert named_in(SINGERS, question) == ("Katy Perry",)
 
 
-def test_of_overlapping_names_the_longest_counts() -> None:
+def test_the_longest_of_overlapping_names_counts() -> None:
     graph = graph_of("New York / in / US", "New York Times / based in / New York")
     assert named_in(graph, "Who owns the New York Times?") == ("New York Times",)
 
@@ -86,7 +86,7 @@ def test_common_words_name_nothing() -> None:
         ("Where was Olga born?", ()),
     ],
 )
-def test_a_first_name_and_a_surname_name_the_person_who_has_more_names_between(
+def test_a_first_name_and_surname_match_a_person_with_middle_names(
     question: str, named: tuple[str, ...]
 ) -> None:
     people = ("Olga Marie Brandt", "Anna Brandt")
@@ -94,7 +94,7 @@ def test_a_first_name_and_a_surname_name_the_person_who_has_more_names_between(
     assert named_in(graph, question) == named
 
 
-def test_all_namesakes_are_named() -> None:
+def test_a_shared_name_names_every_namesake() -> None:
     graph = graph_of(
         entities=(Entity(name="Mercury", type="planet"), Entity(name="Mercury", type="element"))
     )
@@ -118,7 +118,7 @@ def test_the_chain_of_figure_12_leads_to_the_answer() -> None:
     )
 
 
-def test_a_chain_over_two_hops_ends_in_a_date_in_any_part() -> None:
+def test_a_two_hop_chain_can_end_in_any_part_of_a_date() -> None:
     question = "When was the singer born for whom Stacy Barthe penned tracks?"
     for answer in ("October 25, 1984", "1984"):
         assert chain(SINGERS, question, answer) == [
@@ -127,24 +127,24 @@ def test_a_chain_over_two_hops_ends_in_a_date_in_any_part() -> None:
         ]
 
 
-def test_an_attribute_that_holds_the_answer_ends_a_chain() -> None:
+def test_an_attribute_that_contains_the_answer_ends_a_chain() -> None:
     found = evidence_chain(SINGERS, "Where is the client of Stacy Barthe from?", "Barbados")
     assert [each.relation for each in found] == ["penned album tracks for", "described as"]
     assert found[-1].tail == "from Barbados"
 
 
-def test_an_attribute_of_the_thing_asked_about_is_a_chain_too() -> None:
+def test_an_attribute_of_the_entity_in_the_question_is_a_chain() -> None:
     assert chain(SINGERS, "Where is Rihanna from?", "Barbados") == [
         "Rihanna / described as / from Barbados"
     ]
 
 
 @pytest.mark.parametrize("answer", ["Adele", "her father's church", "", "October 25, 1985"])
-def test_no_chain_leads_to_what_is_not_connected(answer: str) -> None:
+def test_an_unconnected_answer_has_no_chain(answer: str) -> None:
     assert not connects(SINGERS, "Whom did Stacy Barthe write for?", answer)
 
 
-def test_no_chain_starts_where_the_question_names_nothing() -> None:
+def test_a_question_that_names_nothing_has_no_chain() -> None:
     assert chain(SINGERS, "Which singer sang in church?", "Katy Perry") == []
 
 
@@ -158,7 +158,7 @@ COMPARISON = graph_of(
 
 
 @pytest.mark.parametrize("answer", ["Alpha", "yes"])
-def test_a_comparison_is_shown_by_the_facts_told_of_both(answer: str) -> None:
+def test_a_comparison_is_supported_by_the_same_fact_of_both(answer: str) -> None:
     found = chain(COMPARISON, "Is the director of Alpha older than that of Beta?", answer)
     assert sorted(found) == [
         "Alpha / directed by / Ann Lee",
@@ -168,7 +168,7 @@ def test_a_comparison_is_shown_by_the_facts_told_of_both(answer: str) -> None:
     ]
 
 
-def test_a_comparison_is_shown_by_what_connects_the_two() -> None:
+def test_a_comparison_is_supported_by_what_connects_the_two() -> None:
     graph = graph_of("Alpha / directed by / Ann Lee", "Beta / directed by / Ann Lee")
     assert chain(graph, "Did one person direct Alpha and Beta?", "yes") == [
         "Alpha / directed by / Ann Lee",
@@ -218,7 +218,7 @@ COUNTRIES = ["Alpha / country / France", "Beta / country / France"]
         ("Are Alpha and Beta both films?", "yes", ["Alpha / is a / film", "Beta / is a / film"]),
     ],
 )
-def test_a_comparison_is_shown_by_the_facts_that_decide_it(
+def test_a_comparison_is_supported_by_the_deciding_facts_only(
     question: str, answer: str, facts: list[str]
 ) -> None:
     assert sorted(chain(graph_of(*THINGS), question, answer)) == sorted(facts)
@@ -237,7 +237,7 @@ def test_a_comparison_may_rest_on_attributes() -> None:
     ]
 
 
-def test_what_country_a_thing_is_of_may_stand_in_what_it_is() -> None:
+def test_a_nationality_in_a_description_states_the_country() -> None:
     graph = graph_of(
         entities=(
             Entity(name="Alpha", type="film", attributes=("Canadian thriller film", "2002")),
@@ -265,7 +265,7 @@ def test_a_comparison_is_not_supported_by_facts_that_do_not_decide_it(
     assert not connects(graph_of(*THINGS), question, answer)
 
 
-def test_a_date_known_of_one_thing_alone_decides_nothing() -> None:
+def test_a_date_of_only_one_thing_does_not_decide_a_comparison() -> None:
     facts = (fact for fact in THINGS if not fact.startswith("Bob Ray / was born on"))
     question = "Which film has the director who is older, Alpha or Beta?"
     assert chain(graph_of(*facts), question, "Alpha") == []
@@ -281,7 +281,7 @@ def test_a_date_known_of_one_thing_alone_decides_nothing() -> None:
         ("Did Ann Lee marry in Norway?", []),
     ],
 )
-def test_what_is_asked_of_one_thing_is_shown_by_the_fact_that_says_it(
+def test_a_yes_no_question_on_one_thing_is_supported_by_the_fact_that_states_it(
     question: str, facts: list[str]
 ) -> None:
     graph = graph_of(
@@ -297,7 +297,7 @@ def test_what_is_asked_of_one_thing_is_shown_by_the_fact_that_says_it(
 @pytest.mark.parametrize(
     ("kinds", "found"), [(("comparison", "bridge_comparison"), 104), (("compositional",), 88)]
 )
-def test_a_chain_holds_what_the_data_says_decides(
+def test_comparison_chains_contain_the_gold_triples_of_2wiki(
     data: Path, kinds: tuple[str, ...], found: int
 ) -> None:
     """All gold triples are in the chain, although the nodes have common classes."""
@@ -358,7 +358,7 @@ def test_a_chain_goes_by_what_the_question_asks_and_takes_no_shortcut(question: 
     assert sorted(chain(graph_of(*others, *way), question, answer)) == sorted(way)
 
 
-def test_what_two_things_are_connects_nothing() -> None:
+def test_a_shared_class_does_not_connect_things() -> None:
     graph = graph_of(
         "Ann Lee / is a / singer",
         "Bob Ray / is a / singer",
@@ -369,7 +369,7 @@ def test_what_two_things_are_connects_nothing() -> None:
 
 
 @pytest.mark.parametrize("shared", ["1950", "3 May 1950", "12"])
-def test_a_date_or_a_number_connects_nothing(shared: str) -> None:
+def test_a_shared_date_or_number_does_not_connect_things(shared: str) -> None:
     graph = graph_of(f"Ann Lee / born / {shared}", f"Bob Ray / born / {shared}")
     assert chain(graph, "Who was born when Ann Lee was born?", "Bob Ray") == []
 
@@ -409,7 +409,7 @@ def test_a_date_or_a_number_connects_nothing(shared: str) -> None:
         ("red carpet", "car", False),
     ],
 )
-def test_a_value_is_the_answer_where_it_says_just_that(value: str, answer: str, said: bool) -> None:
+def test_a_value_matches_an_answer_that_it_states(value: str, answer: str, said: bool) -> None:
     graph = graph_of(f"Ann Lee / has to do with / {value}")
     assert connects(graph, "What has Ann Lee to do with?", answer) == said
 
@@ -430,7 +430,7 @@ def test_a_value_is_the_answer_where_it_says_just_that(value: str, answer: str, 
         ("has 35 million readers", "35 million", True),
     ],
 )
-def test_a_part_of_an_attribute_is_the_answer_where_it_stands_alone(
+def test_a_part_of_an_attribute_matches_if_it_is_not_part_of_a_longer_name(
     attribute: str, answer: str, said: bool
 ) -> None:
     graph = graph_of(entities=(Entity(name="Ann Lee", attributes=(attribute,)),))
@@ -438,7 +438,7 @@ def test_a_part_of_an_attribute_is_the_answer_where_it_stands_alone(
 
 
 @pytest.mark.parametrize("answer", ["Houston", "Houston, Texas"])
-def test_an_entity_goes_by_its_name_before_the_comma_unless_it_is_a_work(answer: str) -> None:
+def test_a_name_before_a_comma_identifies_a_place_but_not_a_work(answer: str) -> None:
     def graph(kind: str) -> KnowledgeGraph:
         place = Entity(name="Houston, Texas", type=kind)
         return graph_of("Ann Lee / knows / Houston, Texas", entities=(place,))
@@ -462,7 +462,7 @@ LAST_NAMES = [
 ]
 
 
-def test_a_chain_in_a_graph_of_500_relations_takes_no_time() -> None:
+def test_a_chain_in_a_graph_of_500_relations_is_found_fast() -> None:
     draw = random.Random(0)
     names = [
         f"{first} {last}" for first in "Ann Bob Cas Dan Eva Fay".split() for last in LAST_NAMES
@@ -478,7 +478,7 @@ def test_a_chain_in_a_graph_of_500_relations_takes_no_time() -> None:
     assert time.thread_time() - started < 1
 
 
-def test_of_parallel_relations_the_one_in_the_questions_words_is_shown() -> None:
+def test_among_parallel_relations_the_one_in_the_questions_words_is_chosen() -> None:
     graph = graph_of("Ann / met / Bob", "Ann / married / Bob")
     assert chain(graph, "Who married Ann?", "Bob") == ["Ann / married / Bob"]
 
@@ -503,11 +503,11 @@ def test_a_chain_has_at_most_four_hops() -> None:
     assert chain(LINE, "What is after Nodea?", "Nodef") == []
 
 
-def test_a_graph_within_the_budget_is_left_alone() -> None:
+def test_a_graph_within_the_budget_is_not_pruned() -> None:
     assert prune(LINE, "Where is Nodea?", 1000, count).graph is LINE
 
 
-def test_what_is_unconnected_goes_first_then_the_farthest() -> None:
+def test_unconnected_nodes_are_pruned_first_then_the_farthest() -> None:
     whole = count(linearise(LINE))
     near = prune(LINE, "Nodea?", whole - 1, count).graph
     assert [e.name for e in LINE.entities if e not in near.entities] == ["Nodeh"]
@@ -517,14 +517,14 @@ def test_what_is_unconnected_goes_first_then_the_farthest() -> None:
 
 
 @pytest.mark.parametrize("budget", range(0, 70, 5))
-def test_a_pruned_graph_fits_or_holds_only_what_the_question_names(budget: int) -> None:
+def test_a_pruned_graph_fits_or_contains_only_what_the_question_names(budget: int) -> None:
     graph, text = prune(LINE, "Nodea?", budget, count, labels={"p": 1})
     assert text == linearise(graph, labels={"p": 1})
     assert count(text) <= budget or [e.name for e in graph.entities] == ["Nodea"]
     assert "Nodea" in [e.name for e in graph.entities]
 
 
-def test_a_merge_after_pruning_has_lost_nothing() -> None:
+def test_merging_after_pruning_restores_every_record() -> None:
     pruned = prune(LINE, "Nodea?", 10, count)
     merged = pruned.graph.merge(GraphUpdate(entities=(Entity(name="Nodez"),)))
     assert len(merged.entities) == 9
@@ -540,7 +540,7 @@ FAR = graph_of(
 )
 
 
-def test_what_the_question_asks_goes_after_what_is_nearer_but_not_asked() -> None:
+def test_relations_in_the_questions_words_are_pruned_after_nearer_ones() -> None:
     question = "Where was the composer of the film that Ann Lee directed born?"
     pruned = prune(FAR, question, count(linearise(FAR)) - 20, count)
     assert count(pruned.text) <= count(linearise(FAR)) - 20
@@ -549,7 +549,7 @@ def test_what_the_question_asks_goes_after_what_is_nearer_but_not_asked() -> Non
     assert chain(pruned.graph, question, "Oslo") == chain(FAR, question, "Oslo") != []
 
 
-def test_what_leads_to_a_name_to_keep_goes_last() -> None:
+def test_the_path_to_a_kept_name_is_pruned_last() -> None:
     question, budget = "What is there about Ann Lee?", count(linearise(FAR)) - 20
     assert "Oslo" not in [
         entity.name for entity in prune(FAR, question, budget, count).graph.entities
@@ -559,7 +559,7 @@ def test_what_leads_to_a_name_to_keep_goes_last() -> None:
     assert len(kept.relations) >= 3
 
 
-def test_a_name_to_keep_that_nothing_leads_to_goes_last_alone() -> None:
+def test_an_unconnected_kept_name_is_pruned_last() -> None:
     graph = FAR.merge(GraphUpdate(entities=(Entity(name="Lone Star"), Entity(name="Lone Wolf"))))
     pruned = prune(graph, "Who is Ann Lee?", 12, count, keep=["lone star", "Nobody"])
     assert "Lone Star" in [entity.name for entity in pruned.graph.entities]

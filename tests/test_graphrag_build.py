@@ -82,7 +82,7 @@ def contents(graph: CorpusGraph) -> tuple[Any, ...]:
     return tuple(getattr(tables, name).to_pylist() for name in names)
 
 
-def test_a_build_reads_each_passage_once_and_stores_what_it_states(tmp_path: Path) -> None:
+def test_a_build_reads_each_passage_once_and_stores_its_facts(tmp_path: Path) -> None:
     asked: list[str] = []
     steps: list[tuple[str, int, int]] = []
     stored = build_graph(
@@ -99,7 +99,7 @@ def test_a_build_reads_each_passage_once_and_stores_what_it_states(tmp_path: Pat
     assert json.loads((tmp_path / "manifest.json").read_text())["entities"] == 4
 
 
-def test_records_that_this_version_does_not_know_are_refused_by_name(
+def test_records_of_an_unknown_version_are_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_graph(index_of(SOME), tmp_path / "graph", lm=extractive_lm())
@@ -112,7 +112,7 @@ def test_records_that_this_version_does_not_know_are_refused_by_name(
         _ = open_graph(tmp_path / "graph").graph.sources
 
 
-def test_building_again_asks_for_nothing_and_leaves_the_graph_as_it_is(tmp_path: Path) -> None:
+def test_building_again_makes_no_calls_and_changes_nothing(tmp_path: Path) -> None:
     asked: list[str] = []
     first = build_graph(index_of(ROADS), tmp_path, lm=reader(asked))
     again = build_graph(index_of(ROADS), tmp_path, lm=reader(asked))
@@ -120,7 +120,7 @@ def test_building_again_asks_for_nothing_and_leaves_the_graph_as_it_is(tmp_path:
     assert again.manifest == first.manifest
 
 
-def test_other_rules_and_labels_make_another_graph_without_asking(tmp_path: Path) -> None:
+def test_changed_rules_and_labels_rebuild_the_graph_without_calls(tmp_path: Path) -> None:
     asked: list[str] = []
     build_graph(index_of(ROADS), tmp_path, lm=reader(asked))
     rules = Rules(critical=frozenset({"leads to"}))
@@ -129,7 +129,7 @@ def test_other_rules_and_labels_make_another_graph_without_asking(tmp_path: Path
     assert strict.manifest.left_out == {"too little evidence": 3}
 
 
-def test_a_graph_that_was_searched_is_built_again_in_its_folder(tmp_path: Path) -> None:
+def test_a_graph_that_was_searched_can_be_rebuilt_in_its_folder(tmp_path: Path) -> None:
     Index.build(ROADS, tmp_path / "index", kind="dense", encoder="hash-64")
     build_graph(Index.open(tmp_path / "index"), tmp_path / "graph", lm=reader([]))
     searched = GraphIndex.open(tmp_path / "index", tmp_path / "graph")
@@ -140,7 +140,7 @@ def test_a_graph_that_was_searched_is_built_again_in_its_folder(tmp_path: Path) 
     assert again.manifest.relations == 0
 
 
-def test_an_update_reads_new_and_changed_passages_alone(tmp_path: Path) -> None:
+def test_an_update_reads_only_new_and_changed_passages(tmp_path: Path) -> None:
     asked: list[str] = []
     build_graph(index_of(ROADS), tmp_path, lm=reader(asked))
     asked.clear()
@@ -171,7 +171,7 @@ CHANGES = st.lists(
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(CHANGES)
-def test_updates_give_the_graph_of_a_build_from_scratch(
+def test_updates_equal_a_build_from_scratch(
     tmp_path_factory: pytest.TempPathFactory, changes: list[dict[str, Any]]
 ) -> None:
     folder = tmp_path_factory.mktemp("graphs")
@@ -217,7 +217,7 @@ SCRIPT = """
 """
 
 
-def test_after_kill_9_no_finished_passage_is_asked_for_again(tmp_path: Path) -> None:
+def test_after_kill_9_no_finished_passage_is_read_again(tmp_path: Path) -> None:
     out, asked = tmp_path / "out", list[str]()
 
     def reply(prompt: str) -> dict[str, str]:
@@ -236,7 +236,7 @@ def test_after_kill_9_no_finished_passage_is_asked_for_again(tmp_path: Path) -> 
     assert len(open_graph(out).graph.passages) == 12
 
 
-def test_a_passage_that_fails_is_named_and_asked_for_at_the_next_start(tmp_path: Path) -> None:
+def test_a_failed_passage_is_reported_and_retried_at_the_next_start(tmp_path: Path) -> None:
     asked: list[str] = []
     stored = build_graph(index_of(ROADS), tmp_path, lm=reader(asked, failing=["Road 2"]))
     (failed,) = stored.manifest.failed
@@ -248,7 +248,7 @@ def test_a_passage_that_fails_is_named_and_asked_for_at_the_next_start(tmp_path:
     assert again.manifest.failed == () and again.manifest.relations == 3
 
 
-def test_an_lm_that_answers_nothing_makes_no_graph(tmp_path: Path) -> None:
+def test_an_lm_that_never_answers_builds_no_graph(tmp_path: Path) -> None:
     down = reader([], failing=[passage.title for passage in ROADS])
     with pytest.raises(RunAborted, match="endpoint is down"):
         build_graph(index_of(ROADS), tmp_path, lm=down)
@@ -256,31 +256,31 @@ def test_an_lm_that_answers_nothing_makes_no_graph(tmp_path: Path) -> None:
         open_graph(tmp_path)
 
 
-def test_an_endpoint_that_is_down_ends_a_build_and_fails_no_passage(tmp_path: Path) -> None:
+def test_an_endpoint_outage_ends_a_build_without_failing_passages(tmp_path: Path) -> None:
     down = scripted_lm(lambda prompt: ConnectionError("connection refused"))
     with patient(outage=5), pytest.raises(EndpointDown, match="connection refused"):
         build_graph(index_of(SOME), tmp_path, lm=down)
     assert build_graph(index_of(SOME), tmp_path, lm=extractive_lm()).manifest.failed == ()
 
 
-def test_without_an_lm_a_build_says_so(tmp_path: Path) -> None:
+def test_a_build_without_an_lm_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with dspy.context(lm=None), pytest.raises(InputError, match=r"dspy\.configure"):
         build_graph(index_of(ROADS), tmp_path)
 
 
-def test_the_records_of_two_lms_do_not_mix(tmp_path: Path) -> None:
+def test_records_of_two_lms_are_not_mixed(tmp_path: Path) -> None:
     build_graph(index_of(ROADS), tmp_path, lm=reader([]))
     with pytest.raises(InputError, match="another folder"):
         update_graph(index_of(ROADS[:2]), tmp_path, lm=extractive_lm())
 
 
-def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("all my work")
     with pytest.raises(InputError, match=r"already holds .*thesis\.txt"):
         build_graph(index_of(ROADS), tmp_path, lm=reader([]))
 
 
-def test_the_estimate_counts_calls_that_are_left_and_their_tokens(tmp_path: Path) -> None:
+def test_the_estimate_counts_the_remaining_calls_and_their_tokens(tmp_path: Path) -> None:
     lm = extractive_lm()
     index = index_of(SOME)
     expected = estimate_build(index, tmp_path, lm=lm)
@@ -292,7 +292,7 @@ def test_the_estimate_counts_calls_that_are_left_and_their_tokens(tmp_path: Path
     assert estimate_build(index, tmp_path, lm=lm) == (0, 0, 0, 6, 0)
 
 
-def test_what_a_passage_does_not_support_is_dropped_and_named() -> None:
+def test_items_that_a_passage_does_not_support_are_dropped_and_reported() -> None:
     lines = "Relations:\n1. Aberdeen -> leads to -> Bath [1]\n2. Bath -> in -> Mars"
     lm, extractor = scripted_lm([{"additions": lines}]), Extractor()
     with dspy.context(lm=lm, trace=[]):
@@ -310,7 +310,7 @@ async def _aread(extractor: Extractor, passage: Passage) -> Any:
     return await extractor.acall(passage=passage)
 
 
-def test_reading_from_a_coroutine_gives_the_same() -> None:
+def test_reading_from_a_coroutine_gives_the_same_records() -> None:
     import asyncio
 
     with dspy.context(lm=extractive_lm()):
@@ -323,7 +323,9 @@ class OwnExtractor(Extractor):
 
 
 @pytest.mark.parametrize(("made", "predictor"), [(Extractor, "extract"), (Summaries, "predictor")])
-def test_whatever_changes_what_is_written_is_another_fingerprint(made: Any, predictor: str) -> None:
+def test_every_change_that_affects_records_changes_the_fingerprint(
+    made: Any, predictor: str
+) -> None:
     lm = extractive_lm()
     found = [made().fingerprint(lm), made().fingerprint(lm.copy(top_p=0.5))]
     configured = made()
@@ -335,12 +337,12 @@ def test_whatever_changes_what_is_written_is_another_fingerprint(made: Any, pred
     assert made().fingerprint(lm) == found[0]
 
 
-def test_a_class_of_ones_own_is_another_fingerprint() -> None:
+def test_a_custom_extractor_class_changes_the_fingerprint() -> None:
     lm = extractive_lm()
     assert OwnExtractor().fingerprint(lm) != Extractor().fingerprint(lm)
 
 
-def test_other_instructions_are_another_fingerprint() -> None:
+def test_changed_instructions_change_the_fingerprint() -> None:
     one, other = Extractor(), Extractor()
     signature = other.extract.signature.with_instructions("List facts.")
     other.extract.signature = signature
@@ -358,7 +360,7 @@ def test_the_embedded_lm_reads_the_demo_corpus_into_a_graph(tmp_path: Path) -> N
     assert stored.graph.find("Saturn V")
 
 
-def test_a_stored_graph_keeps_labels_and_shows_the_public_part_without_resolving(
+def test_a_stored_graph_keeps_labels_and_opens_its_public_part_without_resolution(
     tmp_path: Path,
 ) -> None:
     build_graph(index_of(ROADS), tmp_path, lm=reader([]), labels={"2": ["board"]})
@@ -374,7 +376,7 @@ def test_a_stored_graph_keeps_labels_and_shows_the_public_part_without_resolving
     assert len(board.graph.relations) == 3
 
 
-def test_a_graph_of_an_older_index_says_what_to_do(tmp_path: Path) -> None:
+def test_a_graph_older_than_its_index_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     build_graph(index_of(ROADS), tmp_path, lm=reader([]))
     open_graph(tmp_path, index_of(reversed(ROADS)))
     with pytest.raises(GraphOutdated, match="graph update"):
@@ -382,7 +384,7 @@ def test_a_graph_of_an_older_index_says_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["truncate", "delete"])
-def test_damage_is_found_on_opening(tmp_path: Path, harm: str) -> None:
+def test_damage_is_detected_on_opening(tmp_path: Path, harm: str) -> None:
     stored = build_graph(index_of(ROADS), tmp_path, lm=reader([]))
     edges = tmp_path / stored.manifest.contents / "whole" / "edges.arrow"
     edges.unlink() if harm == "delete" else edges.write_bytes(edges.read_bytes()[:-8])
@@ -390,7 +392,7 @@ def test_damage_is_found_on_opening(tmp_path: Path, harm: str) -> None:
         open_graph(tmp_path)
 
 
-def test_a_table_that_points_beyond_its_file_is_refused_not_read(tmp_path: Path) -> None:
+def test_a_table_with_offsets_beyond_its_file_is_refused(tmp_path: Path) -> None:
     stored = build_graph(index_of(ROADS), tmp_path, lm=reader([]))
     folder = tmp_path / stored.manifest.contents / "whole"
     names = read_table(folder, "names")
@@ -402,7 +404,7 @@ def test_a_table_that_points_beyond_its_file_is_refused_not_read(tmp_path: Path)
         read_table(folder, "names")
 
 
-def test_a_changed_byte_is_found_by_verify(tmp_path: Path) -> None:
+def test_verify_detects_a_changed_byte(tmp_path: Path) -> None:
     stored = build_graph(index_of(ROADS), tmp_path, lm=reader([]))
     stored.verify()
     nodes = tmp_path / stored.manifest.contents / "whole" / "nodes.arrow"
@@ -419,7 +421,7 @@ def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
         open_graph(tmp_path)
 
 
-def test_a_build_replaces_a_graph_of_an_earlier_format_from_what_was_read(tmp_path: Path) -> None:
+def test_a_build_upgrades_a_graph_of_an_earlier_format_from_its_records(tmp_path: Path) -> None:
     build_graph(index_of(ROADS), tmp_path, lm=reader([]))
     manifest = tmp_path / "manifest.json"
     manifest.write_text(json.dumps({"format": 1, "passages": 3}))
@@ -454,7 +456,7 @@ def test_fifty_thousand_triples_open_in_less_than_a_second(tmp_path: Path) -> No
     assert best < 1.0
 
 
-def test_communities_of_a_stored_graph_are_those_of_its_public_part(tmp_path: Path) -> None:
+def test_communities_of_a_stored_graph_use_only_its_public_part(tmp_path: Path) -> None:
     build_graph(index_of(ROADS), tmp_path, lm=reader([]), labels={"2": ["board"]})
     stored = open_graph(tmp_path)
     assert stored.communities == find_communities(stored.graph)

@@ -173,7 +173,7 @@ IDS = [str(number) for number in range(1, 13)]
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from([Rules(), FEATURES]), st.booleans())
-def test_a_changed_graph_is_the_one_that_all_records_give(
+def test_a_changed_graph_equals_one_built_from_all_records(
     seed: int, rules: Rules, is_labelled: bool
 ) -> None:
     draw, labels = random.Random(seed), {"2": ["board"], "7": ["hr"]} if is_labelled else {}
@@ -207,7 +207,7 @@ CONDITIONS: tuple[Any, ...] = (
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from([Rules(), FEATURES]), st.booleans())
-def test_a_part_is_the_graph_that_its_records_alone_give(
+def test_a_part_equals_a_graph_built_from_its_records_only(
     seed: int, rules: Rules, is_labelled: bool
 ) -> None:
     draw, labels = random.Random(seed), {"2": ["board"], "7": ["hr"]} if is_labelled else {}
@@ -229,7 +229,7 @@ def test_a_part_is_the_graph_that_its_records_alone_give(
                 assert contents(part.visible(Access(labels=held)).graph) == contents(alone)
 
 
-def test_a_condition_that_hides_little_resolves_what_it_hides_alone(
+def test_a_condition_that_hides_little_resolves_only_the_affected_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph = CorpusGraph.of(roads(120))
@@ -241,7 +241,7 @@ def test_a_condition_that_hides_little_resolves_what_it_hides_alone(
 
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**9))
-def test_random_updates_give_the_graph_of_a_build_from_scratch(
+def test_random_updates_equal_a_build_from_scratch(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     draw, folder = random.Random(seed), tmp_path_factory.mktemp("graph")
@@ -276,7 +276,7 @@ def roads(count: int) -> dict[str, GraphUpdate]:
     return {f"p{n}": road(f"p{n}", f"Northtown {n}x", f"Sout {n}y") for n in range(count)}
 
 
-def test_an_update_resolves_the_names_that_a_passage_concerns_alone(
+def test_an_update_resolves_only_the_names_of_the_changed_passages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolved = list[str]()
@@ -293,7 +293,7 @@ def test_an_update_resolves_the_names_that_a_passage_concerns_alone(
     assert stored.manifest.entities == 241
 
 
-def test_other_weights_of_relations_resolve_nothing_again(
+def test_changing_relation_weights_resolves_nothing_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_graph(index_of(roads(3)), tmp_path, **READ)
@@ -303,7 +303,7 @@ def test_other_weights_of_relations_resolve_nothing_again(
     assert stored.graph.rules == open_graph(tmp_path).graph.rules == rules
 
 
-def test_an_update_writes_the_records_of_what_changed_alone(tmp_path: Path) -> None:
+def test_an_update_writes_only_changed_records(tmp_path: Path) -> None:
     def written() -> dict[str, int]:
         return {path.name: path.stat().st_ino for path in tmp_path.glob("contents-*/records-*")}
 
@@ -315,7 +315,7 @@ def test_an_update_writes_the_records_of_what_changed_alone(tmp_path: Path) -> N
     assert open_graph(tmp_path).records.keys() == roads(39).keys()
 
 
-def test_an_open_graph_stays_as_it_was_and_the_folder_has_the_new_one(tmp_path: Path) -> None:
+def test_an_open_graph_is_unchanged_by_an_update_of_its_folder(tmp_path: Path) -> None:
     before = build_graph(index_of(roads(5)), tmp_path, **READ)
     after = update_graph(index_of(roads(4)), before, **READ)
     assert len(before.graph) == 10 and len(after.graph) == 8
@@ -325,7 +325,7 @@ def test_an_open_graph_stays_as_it_was_and_the_folder_has_the_new_one(tmp_path: 
     assert len(again.graph) == 6 and not again.graph.find("Sout 3y")
 
 
-def test_an_update_that_cannot_be_written_leaves_the_old_graph(
+def test_a_failed_update_leaves_the_old_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = build_graph(index_of(roads(5)), tmp_path, **READ)
@@ -341,7 +341,7 @@ def test_an_update_that_cannot_be_written_leaves_the_old_graph(
     assert update_graph(index_of(roads(6)), stored, **READ).manifest.entities == 12
 
 
-def test_records_of_several_passages_are_resolved_as_a_whole(tmp_path: Path) -> None:
+def test_records_that_cite_several_passages_are_resolved_from_scratch(tmp_path: Path) -> None:
     stored = build_graph(index_of(roads(3)), tmp_path / "kept", **READ)
     both = tuple(Evidence(passage=id, start=0, end=4) for id in ("p0", "q"))
     records = roads(3) | {"q": GraphUpdate(entities=(Entity(name="Bath", evidence=both),))}
@@ -352,7 +352,7 @@ def test_records_of_several_passages_are_resolved_as_a_whole(tmp_path: Path) -> 
     assert not stored.graph.tables.mentions.num_rows
 
 
-def test_summaries_are_made_again_where_communities_changed_and_the_cost_is_said(
+def test_only_changed_communities_are_summarised_again_and_the_cost_is_reported(
     tmp_path: Path,
 ) -> None:
     records = {"a": road("a", "Ayr", "Bonn", "Cork"), "b": road("b", "Lima", "Metz", "Nice")}
@@ -386,7 +386,7 @@ def test_the_next_question_of_an_open_graph_index_sees_an_added_document(tmp_pat
         part.update(lm=READ["lm"])
 
 
-def test_the_digests_of_an_index_follow_its_changes() -> None:
+def test_the_digests_of_an_index_stay_up_to_date() -> None:
     passages = [Passage(id=id, title=id, text=id * 3) for id in "abc"]
     index = Index.from_passages(passages, kind="sparse")
     assert set(index.digests) == {"a", "b", "c"}

@@ -54,7 +54,7 @@ CIRCLES = {
 }
 
 
-def test_what_hangs_together_is_a_community() -> None:
+def test_connected_entities_form_a_community() -> None:
     graph = CorpusGraph.of(CIRCLES)
     found = find_communities(graph)
     top = [names_of(graph, c) for c in found if c.level == 0]
@@ -62,7 +62,7 @@ def test_what_hangs_together_is_a_community() -> None:
     assert set.union(*top) == {graph.name(n) for n in range(len(graph))}
 
 
-def test_a_large_community_is_divided_and_its_parts_name_it() -> None:
+def test_a_large_community_is_divided_into_children_that_refer_to_it() -> None:
     graph = CorpusGraph.of(
         {"p": links("p", *circle("K", 99), *[(f"K{c}a", f"K{c}f") for c in "abc"])}
     )
@@ -87,13 +87,13 @@ def keys_in_order() -> list[str]:
 
 @settings(max_examples=10)
 @given(st.permutations(sorted(CIRCLES)), st.integers())
-def test_communities_are_a_function_of_the_graph(order: list[str], seed: int) -> None:
+def test_communities_are_deterministic(order: list[str], seed: int) -> None:
     random.seed(seed)
     shuffled = CorpusGraph.of({id: CIRCLES[id] for id in order})
     assert [c.key for c in find_communities(shuffled)] == keys_in_order()
 
 
-def test_a_change_leaves_communities_apart_from_it_as_they_are() -> None:
+def test_a_change_leaves_unrelated_communities_unchanged() -> None:
     before = set(keys_in_order())
     graph = CorpusGraph.of(CIRCLES | {"p5": links("p5", ("Qaa", "Zoe"))})
     changed = [c for c in find_communities(graph) if c.key not in before]
@@ -109,7 +109,7 @@ def test_nothing_private_is_in_a_community() -> None:
     assert "Kaa" in told and "Maa" not in told
 
 
-def test_what_leads_out_of_a_community_is_told_with_it_and_may_be_summarised() -> None:
+def test_outgoing_relations_are_part_of_a_communitys_text_and_summary() -> None:
     graph = CorpusGraph.of(CIRCLES)
     found = [c for c in find_communities(graph) if "Kaa" in names_of(graph, c)]
     assert found and all("Kaa -> knows -> Maa" in community_text(graph.public, c) for c in found)
@@ -118,13 +118,13 @@ def test_what_leads_out_of_a_community_is_told_with_it_and_may_be_summarised() -
     assert {s.text for s in made.values() if isinstance(s, Summary)} == {over["summary"]}
 
 
-def test_a_change_in_what_leads_out_of_a_community_makes_it_another() -> None:
+def test_a_changed_outgoing_relation_changes_the_communitys_key() -> None:
     changed = CIRCLES | {"p3": links("p3", ("Kaa", "Mab"))}
     kept = {c.key for c in find_communities(CorpusGraph.of(changed))} & set(keys_in_order())
     assert 0 < len(kept) < len(keys_in_order())
 
 
-def test_few_of_the_relations_that_lead_out_of_a_community_are_told() -> None:
+def test_the_number_of_outgoing_relations_in_a_communitys_text_is_limited() -> None:
     center = [("Kaa", f"M{a}{b}") for a in "abcde" for b in "abcdefghij"]
     graph = CorpusGraph.of(CIRCLES | {"p3": links("p3", *center)})
     for community in find_communities(graph):
@@ -165,7 +165,7 @@ def test_only_changed_communities_are_summarised_again(tmp_path: Path) -> None:
     assert len(lm.engine.prompts) == 3 and "Ula" in lm.engine.prompts[-1]
 
 
-def test_a_summary_with_a_strange_name_is_sent_back_and_its_sentence_left_out() -> None:
+def test_a_summary_with_an_unknown_name_is_retried_and_that_sentence_dropped() -> None:
     wrong = {"title": "Ada", "summary": "Ada knows Bob. Together they met Napoleon in 1804."}
     lm = scripted_lm([wrong, wrong])
     (summary,) = summaries({"p": SMALL["p"]}, lm, Summaries()).values()
@@ -175,7 +175,7 @@ def test_a_summary_with_a_strange_name_is_sent_back_and_its_sentence_left_out() 
     )
 
 
-def test_a_summary_that_rests_on_nothing_is_an_error_in_words_and_not_kept() -> None:
+def test_an_ungrounded_summary_is_an_error_and_is_not_stored() -> None:
     wrong = {"title": "War", "summary": "It is about Napoleon."}
     kept = Summaries()
     (failed,) = summaries({"p": SMALL["p"]}, scripted_lm([wrong] * 2), kept).values()
@@ -185,20 +185,20 @@ def test_a_summary_that_rests_on_nothing_is_an_error_in_words_and_not_kept() -> 
     assert isinstance(mended, Summary)
 
 
-def test_without_an_lm_kept_summaries_are_given_and_new_ones_refused() -> None:
+def test_without_an_lm_stored_summaries_are_returned_and_new_ones_refused() -> None:
     kept = Summaries()
     with dspy.context(lm=None), pytest.raises(InputError, match="no LM is configured"):
         summaries(SMALL, None, kept)
 
 
-def test_a_summary_is_made_of_the_public_part() -> None:
+def test_a_summary_uses_only_public_relations() -> None:
     lm = scripted_lm(telling)
     graph = CorpusGraph.of(SMALL | {"s": links("s", ("Ada", "Nightfall"))}, labels={"s": {"x"}})
     Summaries().of(graph, find_communities(graph), lm=lm)
     assert lm.engine.prompts and not any("Nightfall" in prompt for prompt in lm.engine.prompts)
 
 
-def test_summaries_of_communities_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+def test_summaries_of_removed_communities_are_deleted(tmp_path: Path) -> None:
     lm = scripted_lm(telling)
     kept = Summaries(tmp_path / "s.sqlite")
     summaries(SMALL, lm, kept)

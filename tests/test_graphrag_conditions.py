@@ -43,12 +43,14 @@ from ga_dspy.testing import scripted_lm
         ("1821 or 1822", (1821, 1, 1), (1822, 12, 31), False),
     ],
 )
-def test_a_time_in_words_covers_days(text: str, start: Any, end: Any, is_span: bool) -> None:
+def test_a_time_expression_is_read_as_an_interval_of_days(
+    text: str, start: Any, end: Any, is_span: bool
+) -> None:
     assert interval_of(text) == Interval(start, end, is_span)
 
 
 @pytest.mark.parametrize("text", ["", "sometime", "9.5 km", "population 12345", "5 May", "12:30"])
-def test_a_text_without_a_year_covers_none(text: str) -> None:
+def test_a_time_expression_without_a_year_has_no_interval(text: str) -> None:
     assert interval_of(text) is None
 
 
@@ -99,19 +101,19 @@ def heads(corpus: GraphIndex) -> set[str]:
         ({"relation.time": "1995"}, {"Essen"}),  # the mill has no time, and was not yet built
     ],
 )
-def test_only_relations_that_meet_the_conditions_are_left(
+def test_only_relations_that_meet_the_conditions_remain(
     corpus: GraphIndex, where: Any, kept: set[str]
 ) -> None:
     assert heads(corpus.only(where)) == kept
 
 
-def test_an_end_of_an_excluded_relation_is_not_left_as_an_entity(corpus: GraphIndex) -> None:
+def test_the_ends_of_excluded_relations_are_removed(corpus: GraphIndex) -> None:
     part = corpus.only({"relation.name": "capital of"}).graph
     assert not part.find("Old Mill")
     assert part.find("Essen")
 
 
-def test_conditions_add_up(corpus: GraphIndex) -> None:
+def test_chained_conditions_combine(corpus: GraphIndex) -> None:
     both = corpus.only({"relation.time": "1995"}).only({"relation.name": "has"})
     assert both.graph.relations == corpus.only(
         {"relation.time": "1995", "relation.name": "has"}
@@ -119,7 +121,7 @@ def test_conditions_add_up(corpus: GraphIndex) -> None:
     assert both.scope == ({"relation.time": "1995"}, {"relation.name": "has"})
 
 
-def test_a_condition_in_use_resolves_nothing_again(corpus: GraphIndex) -> None:
+def test_a_condition_in_use_reuses_the_resolved_graph(corpus: GraphIndex) -> None:
     where = {"relation.time": "1995"}
     assert corpus.only(where).graph is corpus.only(dict(where)).graph
     assert corpus.only(where).index is corpus.index
@@ -152,12 +154,12 @@ def test_a_prompt_has_no_relation_that_the_conditions_exclude(corpus: GraphIndex
         {"relation.confidence": {">=": 7}},
     ],
 )
-def test_a_condition_that_relations_cannot_meet_is_refused(corpus: GraphIndex, where: Any) -> None:
+def test_an_invalid_condition_on_relations_is_refused(corpus: GraphIndex, where: Any) -> None:
     with pytest.raises(InputError, match="relation"):
         corpus.only(where)
 
 
-def test_a_hidden_later_value_does_not_end_the_one_that_a_caller_sees() -> None:
+def test_a_hidden_later_value_does_not_end_the_visible_one() -> None:
     graph = CorpusGraph.of(
         {id: record(id, FACTS[id]) for id in ("essen", "koeln")}, labels={"koeln": ["board"]}
     )
@@ -168,7 +170,7 @@ def test_a_hidden_later_value_does_not_end_the_one_that_a_caller_sees() -> None:
     assert [r.head for r in board.relations] == ["Cologne"]
 
 
-def test_a_passage_stays_withheld_for_a_relation_that_the_conditions_exclude() -> None:
+def test_a_passage_that_states_an_excluded_private_relation_stays_hidden() -> None:
     rules = Rules(relation_labels={"has": frozenset({"hr"})})
     graph = CorpusGraph.of({id: record(id, r) for id, r in FACTS.items()}, rules=rules)
     corpus = GraphIndex(Index.from_passages(passages(), encoder="hash-64"), graph)

@@ -47,7 +47,7 @@ MUSIC = world(
 )
 
 
-def test_things_are_nodes_and_relations_edges_between_them() -> None:
+def test_entities_are_nodes_and_relations_are_edges() -> None:
     graph = CorpusGraph.of(MUSIC)
     (katy,) = graph.find("katy perry")
     edges = [j for j in range(len(graph.relations)) if katy in (graph.heads[j], graph.tails[j])]
@@ -58,7 +58,7 @@ def test_things_are_nodes_and_relations_edges_between_them() -> None:
     ]
 
 
-def test_a_part_of_it_is_a_knowledge_graph_that_is_not_resolved_anew() -> None:
+def test_a_subgraph_is_a_knowledge_graph_without_new_entity_resolution() -> None:
     graph = CorpusGraph.of(
         {
             "a": stated("a", ("Mercury", "orbits", "Sun"), types={"Mercury": "planet"}),
@@ -73,7 +73,7 @@ def test_a_part_of_it_is_a_knowledge_graph_that_is_not_resolved_anew() -> None:
     )
 
 
-def test_edge_ids_of_the_network_are_edges() -> None:
+def test_edge_ids_of_the_network_are_edge_numbers_of_the_graph() -> None:
     graph = CorpusGraph.of(MUSIC)
     for edge in graph.network.es:
         ends = {int(graph.heads[edge.index]), int(graph.tails[edge.index])}
@@ -97,7 +97,7 @@ def test_the_order_of_passages_does_not_matter(order: list[str]) -> None:
 # Identity
 
 
-def test_homonyms_of_different_types_are_two_things_and_found_by_their_qualifier() -> None:
+def test_homonyms_of_different_types_are_separate_and_found_by_qualifier() -> None:
     graph = CorpusGraph.of(
         {
             "a": stated("a", ("Apple", "makes", "iPhone"), types={"Apple": "company"}),
@@ -109,7 +109,7 @@ def test_homonyms_of_different_types_are_two_things_and_found_by_their_qualifier
     assert graph.passages_of(company) == ("a",)
 
 
-def test_an_alias_that_a_passage_states_leads_to_the_thing() -> None:
+def test_an_entity_is_found_by_a_stated_alias() -> None:
     graph = CorpusGraph.of(
         world(
             ("a", [("Peter Quill", "also known as", "Star-Lord")]),
@@ -130,7 +130,7 @@ def test_an_alias_that_a_passage_states_leads_to_the_thing() -> None:
         (("Prism", "Katy Perry", "Beth Anderson"), ("album", "novel")),
     ],
 )
-def test_types_tell_homonyms_apart_and_facts_stay_with_their_own(
+def test_types_separate_homonyms_and_each_keeps_its_facts(
     names: tuple[str, str, str], types: tuple[str, str]
 ) -> None:
     shared, one, other = names
@@ -153,13 +153,13 @@ def test_types_tell_homonyms_apart_and_facts_stay_with_their_own(
         ("United States", "U.S.A."),
     ],
 )
-def test_another_spelling_is_the_same_thing(name: str, alias: str) -> None:
+def test_spelling_variants_are_one_entity(name: str, alias: str) -> None:
     said = world(("a", [(name, "made", "a plan"), (alias, "sold", "a plant")]))
     graph = CorpusGraph.of(said)
     assert graph.find(name) == graph.find(alias) != ()
 
 
-def test_one_wrong_alias_does_not_join_two_things_that_stand_for_themselves() -> None:
+def test_one_wrong_alias_does_not_merge_two_established_entities() -> None:
     wrong = world(
         ("a", [("Russia", "also known as", "Austria")]),
         ("b", [("Vienna", "lies in", "Austria")]),
@@ -179,7 +179,7 @@ def test_an_acronym_needs_a_passage_with_its_long_form() -> None:
     assert both.find("WHO") == both.find("World Health Organization")
 
 
-def test_a_merge_is_undone_and_made_by_hand_without_touching_the_records() -> None:
+def test_overrides_can_undo_and_force_a_merge_without_changing_the_records() -> None:
     said = world(
         ("a", [("Peter Quill", "also known as", "Star-Lord")]),
         ("b", [("Tony Stark", "built", "Mark I")]),
@@ -196,7 +196,7 @@ def test_a_merge_is_undone_and_made_by_hand_without_touching_the_records() -> No
     assert facts(CorpusGraph.of(said)) == facts(CorpusGraph.of(said, rules=Rules()))
 
 
-def test_one_name_in_two_passages_is_parted_by_naming_the_passages() -> None:
+def test_an_override_can_separate_one_name_by_passage() -> None:
     said = world(("a", [("John Smith", "born in", "York")]), ("b", [("John Smith", "sang", "Hey")]))
     ends = Spelling(name="John Smith", passage="a"), Spelling(name="John Smith", passage="b")
     assert len(CorpusGraph.of(said).find("John Smith")) == 1
@@ -204,7 +204,7 @@ def test_one_name_in_two_passages_is_parted_by_naming_the_passages() -> None:
     assert len(CorpusGraph.of(said, rules=rules).find("John Smith")) == 2
 
 
-def test_overrides_that_fit_nothing_are_named() -> None:
+def test_overrides_that_match_nothing_are_reported() -> None:
     rules = Rules(overrides=Overrides(same=(Pair.of("Katy Perry", "Nobody"),)))
     (complaint,) = CorpusGraph.of(MUSIC, rules=rules).unused_overrides
     assert "'Nobody'" in complaint and "is in no record" in complaint
@@ -223,12 +223,12 @@ def test_relations_of_low_confidence_are_left_out_and_counted() -> None:
     assert graph.left_out == {"low confidence": 1}
 
 
-def test_only_relations_of_the_allow_list_enter_whatever_their_tense() -> None:
+def test_only_relations_on_the_allow_list_enter_in_any_tense() -> None:
     graph = CorpusGraph.of(MUSIC, rules=Rules(relations=frozenset({"was born in"})))
     assert facts(graph) == {("Katy Perry", "born in", "Santa Barbara")}
 
 
-def test_a_critical_relation_wants_evidence_from_two_passages() -> None:
+def test_a_critical_relation_needs_evidence_from_two_passages() -> None:
     rules = Rules(critical=frozenset({"acquired"}))
     once = world(("a", [("Acme", "acquired", "Zenith")]))
     assert facts(CorpusGraph.of(once, rules=rules)) == set()
@@ -257,7 +257,7 @@ def test_contradicting_relations_are_kept_and_flagged() -> None:
         (("Ada Byron", "born in", "London"), ("Ada Byron", "born in", "Paris")),
     ],
 )
-def test_what_cannot_both_hold_contradicts(one: Triple, other: Triple) -> None:
+def test_facts_that_cannot_both_be_true_are_contradictions(one: Triple, other: Triple) -> None:
     graph = CorpusGraph.of(world(("a", [one]), ("b", [other])))
     assert graph.contradictions == {0: (1,), 1: (0,)}
 
@@ -271,7 +271,7 @@ def test_what_cannot_both_hold_contradicts(one: Triple, other: Triple) -> None:
         (("Ada Byron", "knew", "Babbage"), ("Ada Byron", "knew", "Somerville")),
     ],
 )
-def test_what_may_both_hold_does_not(one: Triple, other: Triple) -> None:
+def test_facts_that_can_both_be_true_are_not_contradictions(one: Triple, other: Triple) -> None:
     graph = CorpusGraph.of(world(("a", [one]), ("b", [other])))
     assert not graph.contradictions
 
@@ -284,7 +284,7 @@ def test_a_year_and_its_date_are_one_relation_with_both_evidences() -> None:
     assert {evidence.passage for evidence in relation.evidence} == {"a", "b"}
 
 
-def test_a_rule_flags_second_values_whatever_its_tense_and_articles() -> None:
+def test_a_rule_flags_second_values_in_any_tense_and_with_articles() -> None:
     said = world(("a", [("Acme", "owned by", "Zenith")]), ("b", [("Acme", "owned by", "Orbit")]))
     assert not CorpusGraph.of(said).contradictions
     rules = Rules(single_valued=frozenset({"was owned by"}))
@@ -321,7 +321,7 @@ def everything(graph: CorpusGraph) -> str:
     )
 
 
-def test_a_private_edge_is_seen_with_its_label_alone_by_whichever_path() -> None:
+def test_a_private_edge_is_visible_only_with_its_label() -> None:
     graph = CorpusGraph.of(COMPANY, labels=LABELS)
     for labels in (frozenset[str](), frozenset({"hr"})):
         view = graph.visible(Access(labels=labels))
@@ -333,13 +333,13 @@ def test_a_private_edge_is_seen_with_its_label_alone_by_whichever_path() -> None
     assert board.graph.find(SECRET) and board.readable("private")
 
 
-def test_the_sight_of_all_labels_is_needed_where_a_passage_has_several() -> None:
+def test_a_passage_with_several_labels_needs_all_of_them() -> None:
     graph = CorpusGraph.of(COMPANY, labels={"private": {"board", "audit"}})
     assert not graph.visible(Access(labels=frozenset({"board"}))).graph.find(SECRET)
     assert graph.visible(Access(labels=frozenset({"board", "audit"}))).graph.find(SECRET)
 
 
-def test_a_fact_that_an_open_passage_states_too_is_seen_without_the_private_evidence() -> None:
+def test_a_fact_also_stated_publicly_is_visible_without_its_private_evidence() -> None:
     said = world(
         ("private", [("Acme", "makes", "Anvils")]), ("open", [("Acme", "makes", "Anvils")])
     )
@@ -347,7 +347,7 @@ def test_a_fact_that_an_open_passage_states_too_is_seen_without_the_private_evid
     assert view.graph.passages_of_edge(0) == ("open",)
 
 
-def test_a_private_alias_does_not_tell_that_two_names_are_one() -> None:
+def test_a_private_alias_does_not_reveal_that_two_names_are_one_entity() -> None:
     said = world(
         ("private", [("Bruce Wayne", "also known as", "Batman")]),
         ("private2", [("Bruce Wayne", "also known as", "Batman")]),
@@ -378,7 +378,7 @@ def test_a_private_relation_hides_its_values_and_the_text_that_states_it() -> No
     st.dictionaries(st.sampled_from("abcdef"), st.sets(st.sampled_from("xyz"), max_size=2)),
     st.sets(st.sampled_from("xyz")),
 )
-def test_a_view_is_the_graph_of_what_the_caller_may_read(
+def test_a_view_equals_the_graph_of_the_readable_passages(
     labels: dict[str, set[str]], held: set[str]
 ) -> None:
     names = ["Acme", "Bolt", "Cork", "Dorn"]
@@ -393,7 +393,7 @@ def test_a_view_is_the_graph_of_what_the_caller_may_read(
     assert list(view.graph.relations) == list(readable.relations)
 
 
-def test_an_end_that_could_be_either_of_two_namesakes_is_a_thing_of_its_own() -> None:
+def test_an_ambiguous_end_is_a_separate_entity() -> None:
     evidence = (Evidence(passage="p", start=0, end=9),)
     namesakes = (
         Entity(name="Prezir", type="album", evidence=evidence),

@@ -48,7 +48,9 @@ def graph() -> CorpusGraph:
     return CorpusGraph.of(WORLD, labels=LABELS)
 
 
-def test_an_export_reads_back_and_holds_what_the_caller_may_see(graph: CorpusGraph) -> None:
+def test_an_export_can_be_read_back_and_has_only_what_the_caller_may_see(
+    graph: CorpusGraph,
+) -> None:
     known = graph.visible().graph
     text = to_graphml(known.subgraph(range(len(known)), range(len(known.relations))))
     network = nx.read_graphml(io.BytesIO(text.encode()))

@@ -72,11 +72,11 @@ def best(question: str, index: Index = SPARSE) -> str:
         ("In which city was Ada Brook born?", "Ada Brook born in Bergen"),
     ],
 )
-def test_the_fact_that_is_asked_for_comes_first(question: str, fact: str) -> None:
+def test_the_fact_asked_for_ranks_first(question: str, fact: str) -> None:
     assert best(question) == fact
 
 
-def test_the_fine_stage_raises_what_the_encoder_finds_near() -> None:
+def test_the_reranking_stage_promotes_facts_near_the_question() -> None:
     question = "Who was a lifelong spouse of Ada Brook?"
     encoder = Spouses()
     index = Index.from_passages(PASSAGES, kind="dense", encoder=encoder)
@@ -84,13 +84,13 @@ def test_the_fine_stage_raises_what_the_encoder_finds_near() -> None:
     assert set(encoder.asked) == {question}
 
 
-def test_a_year_in_the_question_tells_which_of_two_facts_is_meant() -> None:
+def test_a_year_in_the_question_selects_the_fact_of_that_year() -> None:
     index = Index.from_passages(PASSAGES, kind="dense", encoder="hash-256")
     assert best("What did Ada Brook win in 1962?", index) == "Ada Brook won Harp Prize (1962)"
     assert best("What did Ada Brook win in 1950?", index) == "Ada Brook won Lyre Prize (1950)"
 
 
-def test_facts_are_cut_to_what_is_to_be_kept_best_first() -> None:
+def test_only_the_best_facts_are_kept_in_descending_order() -> None:
     facts = GraphIndex(SPARSE, GRAPH).find("What did Ada Brook win?", keep=3).facts
     assert len(facts) == 3
     assert [f.score for f in facts] == sorted((f.score for f in facts), reverse=True)

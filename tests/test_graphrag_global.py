@@ -105,7 +105,7 @@ def ask(question: str, script: Sequence[Reply], **settings: Any) -> tuple[Any, l
     return prediction, lm.engine.prompts
 
 
-def test_points_are_collected_from_all_summaries_and_the_answer_given_from_the_points() -> None:
+def test_the_answer_is_written_from_points_collected_from_all_summaries() -> None:
     prediction, prompts = ask(MAIN, [POINTS, OVERVIEW])
     assert len(prompts) == prediction.calls == 2
     documents = shown(prompts[0], "documents")
@@ -116,12 +116,12 @@ def test_points_are_collected_from_all_summaries_and_the_answer_given_from_the_p
     assert list(prediction.usage) == ["collect", "answer"]
 
 
-def test_the_larger_topic_comes_first_unless_a_smaller_one_shares_words_with_the_question() -> None:
+def test_topics_are_ordered_by_shared_words_then_size() -> None:
     _, prompts = ask("What are the main ferry lines?", [POINTS, OVERVIEW])
     assert shown(prompts[0], "documents").startswith("[1] Ferries\n")
 
 
-def test_summaries_are_read_in_as_many_calls_as_a_budget_makes_of_them() -> None:
+def test_summaries_are_read_in_as_many_calls_as_the_budget_requires() -> None:
     one = {"points": f"- {WATER} [1]"}
     two = {"points": f"- {PRINTING} [2] (80)"}
     prediction, prompts = ask(MAIN, [one, two, {"points": ""}, OVERVIEW], **ONE_EACH)
@@ -133,7 +133,7 @@ def test_summaries_are_read_in_as_many_calls_as_a_budget_makes_of_them() -> None
     assert prediction.steps[0].rule == "about the whole corpus: 3 of 3 summaries were read"
 
 
-def test_no_more_calls_read_summaries_than_allowed_and_the_rest_is_counted() -> None:
+def test_the_number_of_summary_calls_is_capped_and_the_rest_is_counted() -> None:
     prediction, prompts = ask(MAIN, [POINTS, OVERVIEW], **ONE_EACH, batches=1)
     assert len(prompts) == 2
     assert prediction.steps[0].rule == "about the whole corpus: 1 of 3 summaries were read"
@@ -145,7 +145,7 @@ def test_a_token_budget_ends_the_reading_of_summaries() -> None:
     assert len(prompts) == 2 and prediction.tokens <= 2500
 
 
-def test_the_communities_cited_are_named_and_passages_behind_them_are_the_evidence() -> None:
+def test_the_passages_of_cited_communities_are_the_evidence() -> None:
     prediction, _ = ask(MAIN, [POINTS, OVERVIEW])
     assert prediction.communities == ("key-Water",)
     assert set(prediction.cited) == {"dam", "mill"} == {p.id for p in prediction.passages}
@@ -157,7 +157,7 @@ def test_the_communities_cited_are_named_and_passages_behind_them_are_the_eviden
     assert prediction.notes.startswith(f"- {WATER} [1]")
 
 
-def test_every_cited_community_has_a_passage_before_any_has_a_second() -> None:
+def test_evidence_passages_are_spread_over_the_cited_communities() -> None:
     prediction, _ = ask(MAIN, [POINTS, OVERVIEW | {"cited": "1, 2"}], k=2)
     assert len(prediction.communities) == 2
     assert len({"dam", "mill"} & set(prediction.cited)) == 1
@@ -165,7 +165,7 @@ def test_every_cited_community_has_a_passage_before_any_has_a_second() -> None:
 
 
 @pytest.mark.parametrize("reply", [{"cited": "9"}, {"cited": ""}, {"verdict": "not in passages"}])
-def test_an_answer_that_cites_no_summary_that_was_read_is_unsupported(
+def test_an_answer_without_a_valid_citation_is_unsupported(
     reply: dict[str, str],
 ) -> None:
     prediction, _ = ask(MAIN, [POINTS, OVERVIEW | reply], abstain="quoted")
@@ -173,13 +173,13 @@ def test_an_answer_that_cites_no_summary_that_was_read_is_unsupported(
 
 
 @pytest.mark.parametrize("mode", ["global", "hybrid"])
-def test_an_answer_about_everything_is_quoted_and_never_chained(mode: Any) -> None:
+def test_a_global_answer_is_quoted_and_never_chained(mode: Any) -> None:
     prediction, _ = ask(MAIN, [POINTS, OVERVIEW], mode=mode, abstain="chained")
     assert (prediction.supported, prediction.answer) == ("quoted", "")
     assert prediction.guess == OVERVIEW["answer"] and prediction.evidence
 
 
-def test_a_yes_about_everything_is_quoted_by_no_passage() -> None:
+def test_a_global_yes_is_not_quoted() -> None:
     prediction, _ = ask(MAIN, [POINTS, OVERVIEW | {"answer": "Yes, by water."}])
     assert (prediction.supported, prediction.evidence) == (None, ())
 
@@ -192,27 +192,25 @@ def test_a_yes_about_everything_is_quoted_by_no_passage() -> None:
         ({}, "not in passages"),
     ],
 )
-def test_a_verdict_that_is_missing_is_decided_by_what_the_answer_cites(
-    said: dict[str, str], verdict: str
-) -> None:
+def test_a_missing_verdict_is_decided_by_the_citations(said: dict[str, str], verdict: str) -> None:
     prediction, _ = ask(MAIN, [POINTS, {"answer": OVERVIEW["answer"], **said}])
     assert (prediction.verdict, prediction.answer) == (verdict, OVERVIEW["answer"])
 
 
-def test_an_answer_step_that_fails_is_named_and_leaves_the_points() -> None:
+def test_a_failed_answer_step_is_reported_and_the_points_are_kept() -> None:
     prediction, _ = ask(MAIN, [POINTS, RuntimeError("no route to host")])
     assert (prediction.answer, prediction.verdict) == ("", "not in passages")
     assert "no route to host" in prediction.failures[0]
     assert prediction.notes.startswith(f"- {WATER} [1]")
 
 
-def test_an_lm_that_never_replies_raises_its_error() -> None:
+def test_an_lm_error_on_every_call_is_raised() -> None:
     outage = RuntimeError("no route to host")
     with pytest.raises(Exception, match="no route to host"):
         ask(MAIN, [outage] * 9)
 
 
-def test_a_call_whose_points_are_unusable_twice_is_named_and_the_others_count() -> None:
+def test_an_unusable_summary_call_is_reported_and_the_others_count() -> None:
     one, two = {"points": f"- {WATER} [1]"}, {"points": f"- {FERRY} [3]"}
     script: list[Reply] = [one, CutOff("- The Al"), CutOff("- The Al"), two, OVERVIEW]
     prediction, prompts = ask(MAIN, script, **ONE_EACH)
@@ -232,7 +230,7 @@ def test_asyncio_gives_the_same_prediction_from_the_same_prompts() -> None:
     assert as_json(sync) | untimed == as_json(later) | untimed
 
 
-def test_the_hybrid_mode_shows_the_summaries_around_the_named_entities_beside_the_facts() -> None:
+def test_hybrid_mode_adds_the_summaries_around_the_named_entities() -> None:
     prediction, prompts = ask(WHO, [BORN], mode="hybrid")
     assert shown(prompts[0], "summaries") == f"Printing: {PRINTING}"
     assert "Ines Marlow -> was born in -> Tavira" in shown(prompts[0], "graph")
@@ -246,13 +244,13 @@ def test_without_summaries_the_hybrid_prompt_is_the_local_one() -> None:
     assert hybrid == local
 
 
-def test_the_hybrid_mode_goes_global_where_nothing_is_named_and_everything_is_asked_for() -> None:
+def test_hybrid_mode_answers_a_global_question_without_names_globally() -> None:
     prediction, prompts = ask(MAIN, [POINTS, OVERVIEW], mode="hybrid")
     assert len(prompts) == 2 and prediction.communities == ("key-Water",)
     assert list(prediction.usage) == ["collect", "combine"]
 
 
-def test_a_named_entity_or_a_plain_question_keeps_the_hybrid_mode_local() -> None:
+def test_hybrid_mode_answers_a_named_entity_or_a_plain_question_locally() -> None:
     for question in ("What are the main works of Ines Marlow?", "Who printed the atlas?"):
         prediction, prompts = ask(question, [BORN], mode="hybrid")
         assert len(prompts) == 1 and prediction.notes == ""
@@ -268,7 +266,7 @@ def test_a_named_entity_or_a_plain_question_keeps_the_hybrid_mode_local() -> Non
         ("Who wrote the novel?", False),
     ],
 )
-def test_questions_about_everything_are_known_by_their_words(question: str, asks: bool) -> None:
+def test_global_questions_are_recognised_by_their_words(question: str, asks: bool) -> None:
     assert is_global(question) is asks
 
 
@@ -281,31 +279,31 @@ def test_questions_about_everything_are_known_by_their_words(question: str, asks
         "* The Alva drives it [2] (70/100) [3]",
     ],
 )
-def test_a_point_is_read_in_whichever_way_it_is_marked(line: str) -> None:
+def test_a_point_is_parsed_in_any_list_style(line: str) -> None:
     summaries = {2: PASSAGES["mill"], 3: PASSAGES["dam"]}
     (point,) = read_points(line, summaries)
     assert point.text == "The Alva drives it" and point.rating == 70
     assert sorted(point.labels) == [2, 3]
 
 
-def test_a_point_without_a_number_belongs_to_the_summary_that_mentions_it() -> None:
+def test_a_point_without_a_citation_is_assigned_to_the_summary_that_mentions_it() -> None:
     summaries = {2: PASSAGES["harbour"], 3: PASSAGES["mill"]}
     points = read_points("Penha Mill\n- the moon is far", summaries)
     assert [(p.text, p.labels, p.rating) for p in points] == [("Penha Mill", (3,), 50)]
 
 
 @pytest.mark.parametrize("reply", ["", "none", "(empty)", "- nothing [2] (0)"])
-def test_no_points_are_no_points(reply: str) -> None:
+def test_a_reply_without_points_gives_none(reply: str) -> None:
     assert read_points(reply, {2: PASSAGES["mill"]}) == ()
 
 
-def test_the_most_helpful_points_fill_the_budget_and_each_is_listed_once() -> None:
+def test_the_highest_rated_points_fill_the_budget_without_duplicates() -> None:
     text = "- a long point about rye [2] (10)\n- short [2] (90)\n- short [2] (20)"
     points = read_points(text, {2: PASSAGES["mill"]})
     assert best_points(points, 8, estimate_tokens) == "- short [2]"
 
 
-def test_a_level_keeps_the_coarser_topics_that_are_not_divided_so_far() -> None:
+def test_a_level_includes_coarser_topics_without_children() -> None:
     def at(place: int, level: int, parent: int) -> Topic:
         return Topic(place, Community(str(place), level, parent, (), ()), "", "")
 
@@ -314,7 +312,7 @@ def test_a_level_keeps_the_coarser_topics_that_are_not_divided_so_far() -> None:
     assert places == [[0, 1], [1, 2, 3], [1, 2, 4], [1, 2, 4]]
 
 
-def test_a_community_without_a_summary_is_no_topic_and_the_others_keep_their_places() -> None:
+def test_a_community_without_a_summary_is_skipped_and_others_keep_their_numbers() -> None:
     communities = find_communities(world().graph)
     assert len(communities) == 2
     summaries: dict[str, Summary | str] = {
@@ -334,7 +332,7 @@ def builder(prompt: str) -> Reply:
     return {"additions": "\n".join(f"- {h} -> {r} -> {t} [1]" for h, r, t in FACTS[id])}
 
 
-def test_a_stored_graph_is_opened_with_its_index_and_summarised_once(tmp_path: Path) -> None:
+def test_a_stored_graph_is_summarised_once(tmp_path: Path) -> None:
     index = Index.build(PASSAGES.values(), tmp_path / "index", encoder="hash-64")
     build_graph(index, tmp_path / "graph", lm=scripted_lm(builder))
     folders = (tmp_path / "index", tmp_path / "graph")
@@ -350,7 +348,7 @@ def test_a_stored_graph_is_opened_with_its_index_and_summarised_once(tmp_path: P
     assert prediction.answer == "Tavira" and len(prediction.communities) == 1
 
 
-def test_the_embedded_lm_answers_a_question_about_everything_from_the_summaries() -> None:
+def test_the_embedded_lm_answers_a_global_question_from_the_summaries() -> None:
     with dspy.context(lm=extractive_lm()):
         prediction = GraphRAG(world(), mode="global")(
             question="Overall, which river drives a mill?"

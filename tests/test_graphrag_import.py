@@ -69,7 +69,7 @@ def texts(tmp_path: Path) -> dict[str, Passage]:
 # --- What rows become
 
 
-def test_a_row_becomes_a_sentence_of_the_index_and_a_relation_that_quotes_it(
+def test_a_row_becomes_an_indexed_sentence_and_a_relation_that_quotes_it(
     tmp_path: Path,
 ) -> None:
     graph = bring(tmp_path, DRUGS).graph.graph
@@ -85,7 +85,9 @@ def test_a_row_becomes_a_sentence_of_the_index_and_a_relation_that_quotes_it(
     assert ("type 2 diabetes", "damages the", "kidney", None, None) in triples(graph)
 
 
-def test_a_text_is_the_passage_and_its_ends_are_quoted_where_they_stand(tmp_path: Path) -> None:
+def test_the_text_of_a_row_becomes_the_passage_and_its_ends_are_located_in_it(
+    tmp_path: Path,
+) -> None:
     rows = [
         {"head": "Oslo", "relation": relation, "tail": tail, "text": "It rains. Oslo, Norway."}
         for relation, tail in (("lies in", "Norway"), ("is", "wet"))
@@ -123,7 +125,7 @@ LINES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "tsv", "csv"])
-def test_columns_of_other_names_are_mapped_in_each_format(tmp_path: Path, ending: str) -> None:
+def test_columns_can_be_mapped_in_each_format(tmp_path: Path, ending: str) -> None:
     file, names = tmp_path / f"facts.{ending}", list({name: None for row in LINES for name in row})
     table = [names, *([str(row.get(name, "")) for name in names] for row in LINES)]
     if ending == "jsonl":
@@ -158,7 +160,7 @@ ex:aspirin rdfs:label "Aspirin" ; a v:ChemicalCompound .
 
 
 @pytest.mark.parametrize("ending", ["ttl", "nt"])
-def test_rdf_names_resources_by_their_labels_and_knows_them_by_their_iris(
+def test_rdf_resources_are_named_by_label_and_identified_by_iri(
     tmp_path: Path, ending: str
 ) -> None:
     rdflib = pytest.importorskip("rdflib")
@@ -234,7 +236,7 @@ UPDATES = st.builds(
 
 @settings(max_examples=25, deadline=None)
 @given(UPDATES, UPDATES)
-def test_a_graph_comes_back_as_it_was_exported(
+def test_an_exported_graph_survives_an_import(
     tmp_path_factory: pytest.TempPathFactory, one: GraphUpdate, other: GraphUpdate
 ) -> None:
     tmp_path = tmp_path_factory.mktemp("graph")
@@ -249,7 +251,7 @@ def test_a_graph_comes_back_as_it_was_exported(
     assert things(back) == things(graph)
 
 
-def test_the_evidence_of_an_export_comes_back_as_quotes_with_their_sources(
+def test_exported_evidence_is_imported_as_quotes_with_sources(
     tmp_path: Path, command: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     (tmp_path / "rows.csv").write_text(DRUGS)
@@ -308,7 +310,7 @@ def of_row(passage: str, row: Mapping[str, str]) -> GraphUpdate:
 
 @settings(max_examples=150, deadline=None)
 @given(IDENTIFIED)
-def test_equal_ids_are_always_one_entity_and_two_of_a_namespace_never(
+def test_equal_ids_merge_and_different_ids_of_a_namespace_never_do(
     rows: list[dict[str, str]],
 ) -> None:
     # A row of one name with ids of two namespaces states that they are one.
@@ -321,7 +323,7 @@ def test_equal_ids_are_always_one_entity_and_two_of_a_namespace_never(
         assert len(spaces) == len(set(spaces))
 
 
-def test_ids_join_other_names_and_divide_equal_ones_also_within_a_row(tmp_path: Path) -> None:
+def test_ids_join_different_names_and_separate_equal_names_even_in_one_row(tmp_path: Path) -> None:
     rows = [
         row("Metformin", "w:1", "diabetes", "", "treats"),
         row("Glucophage", "w:1", "Merck", "", "is sold by"),
@@ -380,7 +382,7 @@ def test_imported_and_extracted_facts_mix_and_no_lm_reads_an_imported_one(tmp_pa
     assert len(asked) == 1
 
 
-def test_the_command_that_an_import_prints_keeps_its_labels(
+def test_the_next_command_that_an_import_prints_keeps_the_labels(
     tmp_path: Path, command: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     Index.build([BRIDGE], tmp_path / "index", encoder="hash-16")
@@ -394,7 +396,7 @@ def test_the_command_that_an_import_prints_keeps_its_labels(
     assert stored.manifest.unread == 0 and not stored.graph.public.find("Ada")
 
 
-def test_an_import_keeps_what_an_unfinished_build_has_read(tmp_path: Path) -> None:
+def test_an_import_keeps_the_passages_that_an_unfinished_build_has_read(tmp_path: Path) -> None:
     Index.build([BRIDGE], tmp_path / "index")
     asked: list[str] = []
     build_graph(Index.open(tmp_path / "index"), tmp_path / "graph", lm=reader(asked))
@@ -404,7 +406,7 @@ def test_an_import_keeps_what_an_unfinished_build_has_read(tmp_path: Path) -> No
     assert len(asked) == 1
 
 
-def test_importing_a_file_again_changes_nothing_and_a_changed_one_replaces_its_rows(
+def test_importing_is_idempotent_and_a_changed_file_replaces_its_rows(
     tmp_path: Path,
 ) -> None:
     first = bring(tmp_path, DRUGS)
@@ -422,7 +424,7 @@ def test_importing_a_file_again_changes_nothing_and_a_changed_one_replaces_its_r
     assert "damages the" not in {r.relation for r in graph.relations}
 
 
-def test_an_import_that_was_killed_is_completed_by_the_next_one(
+def test_the_next_import_completes_a_killed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bring(tmp_path, DRUGS)
@@ -453,7 +455,7 @@ def test_syncing_an_index_with_its_files_keeps_imported_rows(
 # --- Bad rows
 
 
-def test_nan_is_no_value_and_zero_is_one(tmp_path: Path) -> None:
+def test_nan_is_a_missing_value_and_zero_is_not(tmp_path: Path) -> None:
     missing = dict.fromkeys(("head_type", "head_aliases", "time"), float("nan"))
     made = bring(tmp_path, [{"head": "Oslo", "relation": "has deserts", "tail": 0, **missing}])
     assert triples(made.graph.graph) == {("Oslo", "has deserts", "0", None, None)}
@@ -495,7 +497,7 @@ def test_bad_rows_can_be_skipped_and_are_listed(
         ([Path("a/facts.csv"), Path("b/facts.csv")], {}, "several files under one name"),
     ],
 )
-def test_what_cannot_be_imported_is_refused_by_name(
+def test_a_file_that_cannot_be_imported_is_refused_by_name(
     tmp_path: Path, rows: Any, options: dict[str, Any], message: str
 ) -> None:
     Index.build([BRIDGE], tmp_path / "index")
@@ -529,7 +531,7 @@ def test_conditions_and_labels_hold_for_imported_rows(tmp_path: Path) -> None:
     assert any("treats" in p.text for p in theirs.find("What does Metformin treat?").passages)
 
 
-def test_the_graph_alone_answers_with_the_passages_of_its_facts_in_fewer_tokens(
+def test_the_graph_without_search_answers_from_the_passages_of_its_facts_in_fewer_tokens(
     tmp_path: Path,
 ) -> None:
     long = "It was found in a trial of many patients over several years. " * 20
@@ -558,7 +560,7 @@ def test_the_graph_alone_answers_with_the_passages_of_its_facts_in_fewer_tokens(
     assert link.source == "rows" and found.tokens < usual.tokens / 2
 
 
-def test_the_graph_alone_needs_facts_or_paths(tmp_path: Path) -> None:
+def test_the_graph_without_search_needs_facts_or_paths(tmp_path: Path) -> None:
     bring(tmp_path)
     corpus = GraphIndex.open(tmp_path / "index", tmp_path / "graph")
     with pytest.raises(InputError, match="neither facts nor paths"):

@@ -58,46 +58,46 @@ def test_a_name_is_linked_exactly() -> None:
     assert (found.mention, found.name, found.how) == ("Ada Brook", "Ada Brook", "exact")
 
 
-def test_an_alias_is_linked_and_said_to_be_one() -> None:
+def test_an_alias_is_linked_and_reported_as_an_alias() -> None:
     (found,) = link("What did the Owl of Bergen write?")
     assert (found.name, found.how) == ("Ada Brook", "alias")
 
 
-def test_case_accents_possessives_and_punctuation_do_not_count() -> None:
+def test_case_accents_possessives_and_punctuation_are_ignored() -> None:
     assert names("Is “River-Songs” Áda Brook's book?") == ["River Songs", "Ada Brook"]
 
 
-def test_a_surname_alone_names_the_one_person_who_has_it() -> None:
+def test_a_surname_alone_is_linked_to_its_only_bearer() -> None:
     assert names("Where was Brook born?") == ["Ada Brook"]
 
 
-def test_a_surname_behind_another_first_name_is_somebody_else() -> None:
+def test_a_surname_after_another_first_name_is_not_linked() -> None:
     assert link("Where was Zoe Brook born?") == ()
 
 
-def test_of_overlapping_names_the_longest_counts() -> None:
+def test_the_longest_of_overlapping_names_is_linked() -> None:
     assert names("Who owns the New York Gazette?") == ["New York Gazette"]
 
 
-def test_a_question_without_capitals_names_entities_too() -> None:
+def test_a_question_without_capitals_is_linked() -> None:
     assert names("did ada brook record tommy?") == ["Ada Brook", "Tommy"]
 
 
 @pytest.mark.parametrize("question", ["Which rocket did Zoe see?", "Who told us about it?"])
-def test_common_words_and_words_in_lower_case_name_nothing(question: str) -> None:
+def test_common_words_and_lower_case_words_are_not_linked(question: str) -> None:
     assert names(question) == []
 
 
-def test_a_name_of_common_words_counts_behind_a_capital_article() -> None:
+def test_a_name_of_common_words_is_linked_after_a_capitalised_article() -> None:
     assert names("Which album did The Who record?") == ["The Who"]
 
 
-def test_a_date_is_linked_where_the_question_states_it() -> None:
+def test_a_date_in_the_question_is_linked() -> None:
     assert names("Who was born on 4 May 1910?") == ["4 May 1910"]
     assert "4 May 1910" not in names("When was Ada Brook born?")
 
 
-def test_namesakes_are_all_kept_and_the_question_tells_which_is_meant() -> None:
+def test_every_namesake_is_linked_and_the_question_ranks_them() -> None:
     planet, element = (
         link("Does the planet Mercury orbit?"),
         link("Is Mercury chemical?"),
@@ -108,13 +108,13 @@ def test_namesakes_are_all_kept_and_the_question_tells_which_is_meant() -> None:
     assert planet[0].score > planet[1].score
 
 
-def test_a_name_that_is_almost_spelled_right_is_linked() -> None:
+def test_a_misspelled_name_is_linked() -> None:
     (found,) = link("What did Ada Brooke write?")
     assert (found.name, found.how) == ("Ada Brook", "spelling")
     assert found.score < 1
 
 
-def test_numbers_in_a_name_are_never_a_slip_of_spelling() -> None:
+def test_a_different_number_in_a_name_is_not_a_misspelling() -> None:
     assert names("Who was the mother of Henry VI?") == []
 
 

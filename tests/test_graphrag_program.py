@@ -92,7 +92,7 @@ def labels_of(prediction: Any) -> dict[str, int]:
     return {passage.id: n for n, passage in enumerate(prediction.passages, 1)}
 
 
-def test_one_call_sees_the_facts_around_the_named_entities_with_the_numbers_of_passages() -> None:
+def test_one_call_gets_the_facts_around_the_named_entities_with_citations() -> None:
     prediction, prompts = ask(QUESTION, [GILAO])
     assert len(prompts) == prediction.calls == 1
     graph, numbers = shown(prompts[0], "graph"), labels_of(prediction)
@@ -102,7 +102,7 @@ def test_one_call_sees_the_facts_around_the_named_entities_with_the_numbers_of_p
     assert f"[{numbers['marlow']}] Ines Marlow\n" in shown(prompts[0], "passages")
 
 
-def test_facts_of_one_subject_stand_together() -> None:
+def test_facts_of_one_subject_are_grouped() -> None:
     _, prompts = ask(BETWEEN, [GILAO], hops=3)
     heads = re.findall(r"^- (.*?) ->", shown(prompts[0], "graph"), re.MULTILINE)
     assert len(heads) > len(set(heads))
@@ -120,7 +120,7 @@ def test_paths_between_two_named_entities_are_shown_with_directions_and_passages
     assert "Paths:" not in shown(ask(BETWEEN, [GILAO], paths=0)[1][0], "graph")
 
 
-def test_the_answer_rests_on_a_chain_whose_links_quote_their_passages() -> None:
+def test_the_answer_has_a_chain_whose_links_quote_their_passages() -> None:
     prediction, _ = ask(QUESTION, [GILAO], k=5)
     assert prediction.supported
     chain = [(link.head, link.relation, link.tail) for link in prediction.evidence]
@@ -128,7 +128,7 @@ def test_the_answer_rests_on_a_chain_whose_links_quote_their_passages() -> None:
     assert [link.passage_id for link in prediction.evidence] == ["marlow", "tavira"]
 
 
-def test_a_link_of_the_chain_quotes_its_passage_even_if_that_was_not_among_those_read() -> None:
+def test_a_chain_link_quotes_its_passage_even_if_it_was_not_retrieved() -> None:
     prediction, _ = ask("Where was Ines Marlow born?", [GILAO | {"answer": "Tavira"}], k=1)
     read = {passage.id for passage in prediction.passages}
     (link,) = prediction.evidence
@@ -143,13 +143,13 @@ def test_without_facts_and_paths_the_prompt_is_that_of_vanilla_rag() -> None:
     assert not prediction.graph.relations and not prediction.graph.entities
 
 
-def test_with_paths_alone_the_graph_is_the_paths() -> None:
+def test_with_paths_only_the_graph_is_the_paths() -> None:
     prediction, prompts = ask(BETWEEN, [GILAO], facts=0)
     assert shown(prompts[0], "graph").startswith("Paths:\nInes Marlow → printed")
     assert {r.relation for r in prediction.graph.relations} == {"printed", "wrote"}
 
 
-def test_as_many_facts_are_shown_as_asked_for_and_fit_the_budget() -> None:
+def test_the_number_of_facts_is_limited_by_the_setting_and_the_budget() -> None:
     prediction, _ = ask(QUESTION, [GILAO], facts=1, paths=0)
     assert len(prediction.graph.relations) == 1
     _, prompts = ask(BETWEEN, [GILAO], graph_tokens=50, hops=4)
@@ -158,7 +158,7 @@ def test_as_many_facts_are_shown_as_asked_for_and_fit_the_budget() -> None:
     )
 
 
-def test_a_question_that_the_graph_knows_nothing_of_still_finds_passages() -> None:
+def test_a_question_unknown_to_the_graph_still_finds_passages() -> None:
     prediction, prompts = ask(UNKNOWN, [GILAO | {"verdict": "not in passages"}])
     assert prediction.gap and len(prediction.passages) == 5
     assert prediction.steps[0].rule == (
@@ -179,20 +179,20 @@ def test_asyncio_and_threads_give_the_same_prediction_from_the_same_prompts() ->
     assert as_json(sync) | untimed == as_json(later) | untimed
 
 
-def test_the_time_is_given_by_part_and_the_lm_s_is_its_own() -> None:
+def test_seconds_are_reported_per_part_including_the_lm() -> None:
     prediction, _ = ask(QUESTION, [GILAO])
     assert list(prediction.seconds) == ["linking", "expansion", "ranking", "passages", "lm"]
     assert all(seconds >= 0 for seconds in prediction.seconds.values())
     assert prediction.seconds["lm"] > 0
 
 
-def test_a_plain_retriever_is_refused_with_the_way_to_a_graph() -> None:
+def test_a_plain_retriever_is_refused_with_a_remedy() -> None:
     program = GraphRAG(world().index)
     with pytest.raises(InputError, match=r"GraphRAG is Index; .* GraphIndex\.open\(index_folder"):
         program(question=QUESTION)
 
 
-def test_the_modes_that_need_summaries_say_so_where_there_are_none() -> None:
+def test_modes_that_need_summaries_are_refused_without_them() -> None:
     with pytest.raises(InputError, match="mode='hybrid' needs summaries"):
         ask(QUESTION, [], mode="hybrid")
     with pytest.raises(InputError, match="mode='global' needs summaries"):
@@ -200,12 +200,12 @@ def test_the_modes_that_need_summaries_say_so_where_there_are_none() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"mode": "both"}, {"paths": -1}, {"hops": 0}])
-def test_settings_that_make_no_sense_are_refused(wrong: Mapping[str, Any]) -> None:
+def test_invalid_settings_are_refused(wrong: Mapping[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         GraphRAG(world(), **wrong)
 
 
-def test_a_trace_and_the_coverage_of_gold_triples_come_out_of_the_prediction() -> None:
+def test_a_prediction_gives_a_trace_and_the_coverage_of_gold_triples() -> None:
     prediction, _ = ask(QUESTION, [GILAO])
     triples = (("Ines Marlow", "place of birth", "Tavira"), ("Tavira", "river", "Gilão"))
     example = dspy.Example(
@@ -220,7 +220,7 @@ def test_a_trace_and_the_coverage_of_gold_triples_come_out_of_the_prediction() -
     assert "Ines Marlow -> was born in -> Tavira" in step.graph
 
 
-def test_the_retriever_searches_and_is_shared_by_copies() -> None:
+def test_copies_share_the_retriever_of_the_program() -> None:
     assert [passage.id for passage in world()("Ines Marlow", 1)] == ["marlow"]
     copied = GraphRAG(world()).deepcopy()
     assert copied.graph_index is world()
@@ -284,7 +284,7 @@ def test_a_compiled_program_is_loaded_from_its_artifact_with_its_demos(
 
 
 @pytest.mark.parametrize("mode", ["local", "global", "hybrid"])
-def test_a_saved_program_is_the_same_program_in_every_mode(mode: Any, tmp_path: Path) -> None:
+def test_a_program_of_every_mode_survives_saving_and_loading(mode: Any, tmp_path: Path) -> None:
     program = GraphRAG(world(), mode=mode, facts=3)
     save(program, tmp_path / "kept")
     loaded = load(tmp_path / "kept", retriever=world())
@@ -344,7 +344,7 @@ class Ranked(dspy.Signature):
     rating: int = dspy.OutputField()
 
 
-def test_a_signature_of_ones_own_answers_and_its_outputs_are_fields() -> None:
+def test_a_custom_signature_answers_and_its_outputs_are_prediction_fields() -> None:
     prediction, prompts = ask(QUESTION, [{"answer": "Gilão", "rating": 4}], answer_with=Ranked)
     assert (prediction.answer, prediction.rating) == ("Gilão", 4)
     assert "Tavira -> lies on -> Gilão" in prompts[0]

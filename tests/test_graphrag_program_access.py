@@ -132,7 +132,7 @@ def programs(world: GraphIndex, **settings: Any) -> Iterator[GraphRAG]:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_private_reaches_everybody_whoever_asked_before(
+def test_private_data_never_reaches_a_caller_without_the_label(
     world: GraphIndex, mode: Any, question: str
 ) -> None:
     program = GraphRAG(world, mode=mode, hops=4, facts=50)
@@ -147,7 +147,7 @@ def test_nothing_private_reaches_everybody_whoever_asked_before(
 
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_private_reaches_others_where_somebody_with_the_label_asked_first(
+def test_private_data_does_not_leak_after_a_labelled_caller_asked_first(
     world: GraphIndex, mode: Any, question: str
 ) -> None:
     program = GraphRAG(world, mode=mode, hops=4, facts=50)
@@ -155,7 +155,7 @@ def test_nothing_private_reaches_others_where_somebody_with_the_label_asked_firs
     assert not SECRET.search(handed_out(program, question))
 
 
-def test_a_caller_with_the_label_is_shown_both_private_paths_and_the_passages(
+def test_a_caller_with_the_label_sees_private_paths_and_passages(
     world: GraphIndex,
 ) -> None:
     seen = handed_out(GraphRAG(world, k=7), BETWEEN, HR)
@@ -163,13 +163,13 @@ def test_a_caller_with_the_label_is_shown_both_private_paths_and_the_passages(
     assert "The Velvet Fund lent money to Otto Brandt." in seen and "90 crowns" in seen
 
 
-def test_a_label_that_hides_nothing_opens_nothing(world: GraphIndex) -> None:
+def test_an_unrelated_label_grants_no_access(world: GraphIndex) -> None:
     other = Access(labels=frozenset({"press"}))
     for program in programs(world):
         assert not SECRET.search(handed_out(program, BETWEEN, other))
 
 
-def test_summaries_shown_to_a_caller_with_the_label_are_those_of_everybody(
+def test_summaries_contain_only_public_data_even_for_labelled_callers(
     world: GraphIndex,
 ) -> None:
     lm = scripted_lm(reply)
@@ -179,7 +179,7 @@ def test_summaries_shown_to_a_caller_with_the_label_are_those_of_everybody(
     assert "Ines Marlow" in summaries and not SECRET.search(summaries)
 
 
-def test_a_passage_that_states_something_private_beside_others_is_not_read(
+def test_a_passage_with_both_public_and_private_facts_is_withheld(
     world: GraphIndex,
 ) -> None:
     question = "Is Tavira old?"
@@ -188,7 +188,7 @@ def test_a_passage_that_states_something_private_beside_others_is_not_read(
     assert "Tavira is old." in handed_out(GraphRAG(world, k=7), question, HR)
 
 
-def test_the_retriever_itself_passes_over_what_the_caller_may_not_read(world: GraphIndex) -> None:
+def test_the_retriever_skips_passages_that_the_caller_may_not_read(world: GraphIndex) -> None:
     found = [passage.id for passage in world("Velvet Fund loans Otto Brandt", 4)]
     assert len(found) == 4 and not {"fund", "loan", "gossip"} & set(found)
     seen = world.for_caller(HR)("Velvet Fund loans Otto Brandt", 4)
@@ -198,7 +198,7 @@ def test_the_retriever_itself_passes_over_what_the_caller_may_not_read(world: Gr
     assert world.for_caller(HR).passage("no such passage") is None
 
 
-def test_a_private_name_is_a_gap_for_everybody_and_known_to_whom_holds_the_label(
+def test_a_private_name_is_a_gap_only_without_the_label(
     world: GraphIndex,
 ) -> None:
     gaps = []
@@ -208,7 +208,7 @@ def test_a_private_name_is_a_gap_for_everybody_and_known_to_whom_holds_the_label
     assert gaps == [True, False]
 
 
-def test_rights_are_those_of_the_program_in_every_thread_and_end_with_it(world: GraphIndex) -> None:
+def test_access_rights_belong_to_the_program_object_in_every_thread(world: GraphIndex) -> None:
     program = GraphRAG(world)
     privileged = program.for_caller(HR)
     assert SECRET.search(handed_out(privileged, BETWEEN))
@@ -219,7 +219,7 @@ def test_rights_are_those_of_the_program_in_every_thread_and_end_with_it(world: 
     assert privileged.scope == ({"labels": {"within": ["hr"]}},) and program.scope == ()
 
 
-def test_callers_in_many_threads_each_see_their_own(world: GraphIndex) -> None:
+def test_callers_in_different_threads_have_separate_access_rights(world: GraphIndex) -> None:
     program = GraphRAG(world, hops=4, facts=50)
     callers = [HR, EVERYBODY] * 8
     with ThreadPoolExecutor(8) as pool:
@@ -227,7 +227,7 @@ def test_callers_in_many_threads_each_see_their_own(world: GraphIndex) -> None:
         assert [bool(SECRET.search(text)) for text in texts] == [True, False] * 8
 
 
-def test_tasks_of_one_event_loop_each_see_their_own(world: GraphIndex) -> None:
+def test_tasks_of_one_event_loop_have_separate_access_rights(world: GraphIndex) -> None:
     program = GraphRAG(world, hops=4, facts=50)
 
     async def ask(access: Access) -> bool:
@@ -242,9 +242,7 @@ def test_tasks_of_one_event_loop_each_see_their_own(world: GraphIndex) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_generators_that_take_turns_each_have_their_own_rights(
-    world: GraphIndex, mode: Any
-) -> None:
+def test_interleaved_generators_have_separate_access_rights(world: GraphIndex, mode: Any) -> None:
     program = GraphRAG(world, mode=mode, hops=4, facts=50)
 
     def answers(access: Access) -> Iterator[str]:
@@ -277,7 +275,7 @@ def tenants() -> GraphIndex:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_that_conditions_exclude_reaches_a_prompt_or_a_field(
+def test_excluded_data_is_in_no_prompt_and_no_prediction_field(
     tenants: GraphIndex, mode: Any, question: str
 ) -> None:
     whole = GraphRAG(tenants, mode=mode, hops=4, facts=50)
@@ -289,7 +287,7 @@ def test_nothing_that_conditions_exclude_reaches_a_prompt_or_a_field(
         assert not SECRET.search(handed_out(whole.only(OURS), question))
 
 
-def test_the_graph_under_conditions_is_that_of_the_visible_passages_alone(
+def test_the_graph_under_conditions_equals_one_of_the_visible_passages(
     tenants: GraphIndex,
 ) -> None:
     alone = CorpusGraph.of({id: stated(id) for id in SHARED})
@@ -299,11 +297,11 @@ def test_the_graph_under_conditions_is_that_of_the_visible_passages_alone(
     )  # fmt: skip
 
 
-def test_a_condition_in_use_resolves_nothing_again(tenants: GraphIndex) -> None:
+def test_a_condition_in_use_reuses_the_resolved_graph(tenants: GraphIndex) -> None:
     assert tenants.only(OURS).graph is tenants.only({"tenant": ["ours"]}).graph
 
 
-def test_only_communities_that_the_conditions_leave_whole_keep_their_summaries(
+def test_only_communities_unaffected_by_the_conditions_keep_summaries(
     tenants: GraphIndex,
 ) -> None:
     keys = {community.key for community in find_communities(tenants.only(OURS).graph)}
@@ -312,7 +310,7 @@ def test_only_communities_that_the_conditions_leave_whole_keep_their_summaries(
     assert len(kept) < len(tenants.topics)
 
 
-def test_conditions_and_labels_both_hold(world: GraphIndex) -> None:
+def test_conditions_and_labels_apply_together(world: GraphIndex) -> None:
     passages = [
         p.model_copy(update={"metadata": Metadata({"kind": p.id})}) for p in PASSAGES.values()
     ]
@@ -324,7 +322,7 @@ def test_conditions_and_labels_both_hold(world: GraphIndex) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_required_condition_that_is_missing_is_refused_before_anything_is_asked(
+def test_a_missing_required_condition_is_refused_before_any_call(
     world: GraphIndex, mode: Any
 ) -> None:
     lm, program = scripted_lm([]), GraphRAG(world, mode=mode)
@@ -339,7 +337,7 @@ def test_a_required_condition_that_is_missing_is_refused_before_anything_is_aske
     assert not lm.engine.prompts
 
 
-def test_no_demonstration_can_be_made_of_what_only_some_may_see(world: GraphIndex) -> None:
+def test_private_data_never_becomes_a_demo(world: GraphIndex) -> None:
     row = dspy.Example(question=BETWEEN, answer="Otto Brandt").with_inputs("question")
     optimizer = dspy.BootstrapFewShot(metric=lambda *_: True, max_labeled_demos=0)
     program = GraphRAG(world, hops=4, facts=50)

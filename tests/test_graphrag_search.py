@@ -88,7 +88,7 @@ def test_a_caller_without_the_label_learns_nothing_private(question: str) -> Non
 
 
 @pytest.mark.parametrize("question", ATTACKS)
-def test_a_caller_without_the_label_finds_what_a_graph_without_the_secrets_gives(
+def test_without_the_label_results_equal_those_of_a_graph_without_the_secrets(
     question: str,
 ) -> None:
     ours, open_to_all = SEARCH.find(question), GraphIndex(INDEX, OPEN).find(question)
@@ -97,7 +97,7 @@ def test_a_caller_without_the_label_finds_what_a_graph_without_the_secrets_gives
     assert neighbourhood(ours) == neighbourhood(open_to_all)
 
 
-def test_a_caller_with_the_label_finds_it_all() -> None:
+def test_a_caller_with_the_label_finds_private_facts() -> None:
     found = [SEARCH.for_caller(Access(labels=HR)).find(question, k=6) for question in ATTACKS]
     everything = "\n".join(map(handed_out, found))
     assert all(secret in everything for secret in SECRETS)
@@ -106,7 +106,7 @@ def test_a_caller_with_the_label_finds_it_all() -> None:
     assert len(found[0].paths) == 2
 
 
-def test_a_question_brings_facts_paths_and_passages() -> None:
+def test_a_question_finds_facts_paths_and_passages() -> None:
     found = SEARCH.find("Who set the poems of Ada Brook to music?")
     assert [link.name for link in found.linked] == ["Ada Brook"]
     assert "River Songs set to music by Carl Stone" in [fact.text for fact in found.facts]
@@ -124,7 +124,7 @@ def test_linked_entities_are_connected_by_paths() -> None:
     )
 
 
-def test_the_graph_leads_to_a_passage_that_the_index_does_not_find() -> None:
+def test_the_graph_finds_a_passage_that_the_index_does_not() -> None:
     question = "Who is Ada Brook?"
     index = Index.from_passages(PASSAGES, kind="sparse")
     alone = [passage.id for passage in index(question, 6)]
@@ -133,21 +133,21 @@ def test_the_graph_leads_to_a_passage_that_the_index_does_not_find() -> None:
     assert "stone" in with_graph
 
 
-def test_a_question_that_names_nothing_is_linked_by_meaning_and_is_a_gap() -> None:
+def test_a_question_without_names_is_linked_by_vectors_and_is_a_gap() -> None:
     found = SEARCH.find("which songs were set to music?")
     assert found.gap
     assert {link.how for link in found.linked} == {"vector"}
     assert "River Songs" in [link.name for link in found.linked]
 
 
-def test_without_vectors_a_question_that_names_nothing_still_gets_passages() -> None:
+def test_without_vectors_a_question_without_names_still_gets_passages() -> None:
     search = GraphIndex(Index.from_passages(PASSAGES, kind="sparse"), GRAPH)
     found = search.find("which house is of marble?")
     assert found.gap and not found.linked and not found.facts
     assert found.passages[0].id == "opera"
 
 
-def test_vectors_are_kept_in_the_folder_and_read_again(tmp_path: Path) -> None:
+def test_vectors_are_cached_in_the_folder(tmp_path: Path) -> None:
     question = "which songs were set to music?"
     first = GraphIndex(INDEX, GRAPH, folder=tmp_path)
     first.warm()
@@ -159,20 +159,20 @@ def test_vectors_are_kept_in_the_folder_and_read_again(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")} == kept
 
 
-def test_a_passage_that_only_the_graph_knows_is_passed_over() -> None:
+def test_a_passage_missing_from_the_index_is_skipped() -> None:
     index = Index.from_passages([p for p in PASSAGES if p.id != "ada"], kind="sparse")
     found = GraphIndex(index, GRAPH).find("Where does Ada Brook live?")
     assert found.passages and "ada" not in [passage.id for passage in found.passages]
 
 
-def test_private_passages_do_not_crowd_out_those_that_may_be_read() -> None:
+def test_private_passages_do_not_use_up_the_k_results() -> None:
     hidden = [Passage(id=f"h{i}", text=f"marble marble {i}") for i in range(80)]
     index = Index.from_passages([*hidden, *PASSAGES], kind="sparse")
     graph = CorpusGraph.of(records(FACTS), labels={passage.id: HR for passage in hidden})
     assert [p.id for p in GraphIndex(index, graph).find("marble?", k=2).passages] == ["opera"]
 
 
-def test_the_same_question_finds_the_same_in_all_threads() -> None:
+def test_the_same_question_finds_the_same_results_in_all_threads() -> None:
     search = GraphIndex(INDEX, GRAPH)
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(search.find, ATTACKS * 4))
@@ -183,7 +183,7 @@ def test_the_same_question_finds_the_same_in_all_threads() -> None:
 
 
 @pytest.mark.parametrize(("question", "k"), [(" ", 5), ("Who?", 0)])
-def test_a_blank_question_and_a_depth_of_none_are_refused(question: str, k: int) -> None:
+def test_a_blank_question_and_a_k_below_one_are_refused(question: str, k: int) -> None:
     with pytest.raises(InputError):
         SEARCH.find(question, k=k)
 

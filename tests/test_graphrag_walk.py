@@ -61,7 +61,7 @@ CHAIN = graph_of("Ann / knows / Ben", "Cay / knows / Ben", "Cay / knows / Dan", 
 @pytest.mark.parametrize(
     ("hops", "reached"), [(1, {"Ann", "Ben"}), (2, {"Ann", "Ben", "Cay"}), (3, set("ABCD"))]
 )
-def test_a_neighbourhood_reaches_as_far_as_the_hops(hops: int, reached: set[str]) -> None:
+def test_a_neighbourhood_extends_to_the_given_number_of_hops(hops: int, reached: set[str]) -> None:
     near = around(CHAIN, "Ann", hops=hops)
     assert {name[0] for name in names(CHAIN, near)} == {name[0] for name in reached}
 
@@ -73,27 +73,27 @@ def test_every_edge_lies_between_nodes_of_the_neighbourhood() -> None:
     assert len(near.edges) == 3
 
 
-def test_the_cap_holds_and_starts_come_first() -> None:
+def test_the_size_cap_is_respected_and_starting_nodes_come_first() -> None:
     graph = graph_of(*(f"Hub / has / Part {i}x" for i in range(50)))
     near = around(graph, "Hub", most=10)
     assert len(near.hops) == 10
     assert graph.name(next(iter(near.hops))) == "Hub"
 
 
-def test_of_a_hub_the_edges_that_the_question_asks_for_are_kept() -> None:
+def test_a_hub_keeps_the_edges_in_the_questions_words() -> None:
     graph = graph_of(*(f"Hub / has / Part {i}x" for i in range(50)), "Hub / founded by / Zoe")
     near = around(graph, "Hub", question="Who founded it?", most=4)
     assert "Zoe" in names(graph, near)
 
 
-def test_what_lies_behind_a_hub_is_further_than_what_lies_behind_a_small_node() -> None:
+def test_nodes_behind_a_hub_are_farther_than_nodes_behind_a_small_node() -> None:
     crowd = [f"Hub / has / Part {i}x" for i in range(300)]
     graph = graph_of(*crowd, "Ann / in / Hub", "Ann / in / Nook", "Nook / has / Lamp")
     near = around(graph, "Ann", most=6)
     assert "Lamp" in names(graph, near)
 
 
-def test_nothing_is_reached_through_a_date() -> None:
+def test_no_node_is_reached_through_a_date() -> None:
     graph = graph_of("Ann / born / 4 May 1910", "Bob / born / 4 May 1910")
     assert names(graph, around(graph, "Ann")) == {"Ann", "4 May 1910"}
     assert names(graph, around(graph, "4 May 1910")) == {"Ann", "Bob", "4 May 1910"}
@@ -120,14 +120,14 @@ def test_a_path_shows_the_direction_of_each_relation() -> None:
     assert ways(graph, "Ann", "Bob") == ["Ann → wrote → Ode ← sang ← Bob"]
 
 
-def test_a_path_holds_its_edges_in_order() -> None:
+def test_a_path_has_its_edges_in_order() -> None:
     graph = graph_of("Ann / wrote / Ode", "Bob / sang / Ode")
     (path,) = paths_between(graph, "Bob", "Ann")
     assert [graph.edge(edge).relation for edge in path.edges] == ["sang", "wrote"]
     assert [graph.name(node) for node in path.nodes] == ["Bob", "Ode", "Ann"]
 
 
-def test_shorter_and_rarer_ways_come_before_those_through_hubs_and_dates() -> None:
+def test_short_specific_paths_rank_before_paths_through_hubs_and_dates() -> None:
     crowd = [f"Visitor {i}x / lives in / Big City" for i in range(60)]
     graph = graph_of(
         *crowd, "Ann / lives in / Big City", "Bob / lives in / Big City",
@@ -139,7 +139,7 @@ def test_shorter_and_rarer_ways_come_before_those_through_hubs_and_dates() -> No
 
 
 @pytest.mark.parametrize(("relation", "friend"), [("was met", "Dan"), ("knows", "Ben")])
-def test_relations_count_by_their_weights_in_steps_paths_and_facts(
+def test_relation_weights_apply_to_neighbourhoods_paths_and_facts(
     relation: str, friend: str
 ) -> None:
     facts = ("Ann / knows / Ben", "Ben / knows / Cay", "Ann / met / Dan", "Dan / met / Cay")
@@ -152,7 +152,7 @@ def test_relations_count_by_their_weights_in_steps_paths_and_facts(
 
 
 @pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf")])
-def test_a_weight_that_is_not_above_zero_is_refused(weight: float) -> None:
+def test_a_weight_of_zero_or_less_is_refused(weight: float) -> None:
     with pytest.raises(ValidationError, match="relation_weights"):
         Rules(relation_weights={"met": weight})
 
@@ -162,12 +162,14 @@ def test_at_most_k_paths_are_given() -> None:
     assert len(ways(graph, "Ann", "Bob", k=4)) == 4
 
 
-def test_relations_between_the_same_two_entities_are_one_way() -> None:
+def test_parallel_relations_count_as_one_path() -> None:
     graph = graph_of("Ann / wrote / Ode", "Ann / sold / Ode", "Bob / sang / Ode")
     assert len(ways(graph, "Ann", "Bob")) == 1
 
 
-def test_ways_meet_in_a_crowd_and_do_not_lead_through_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_sided_search_does_not_pass_through_a_hub_but_may_meet_in_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("ga_dspy.graphrag.walk.CROWD", 4)
     crowd = [f"Visitor {i}x / lives in / Big City" for i in range(9)]
     graph = graph_of(*crowd, "Ann / met / Visitor 1x", "Bob / met / Visitor 2x")
@@ -177,19 +179,19 @@ def test_ways_meet_in_a_crowd_and_do_not_lead_through_one(monkeypatch: pytest.Mo
     ]
 
 
-def test_a_way_of_more_than_four_hops_is_none() -> None:
+def test_a_path_has_at_most_four_hops() -> None:
     graph = graph_of(*(f"{a} / next / {b}" for a, b in pairwise(PEOPLE)))
     assert len(ways(graph, "Ann", "Eve")) == 1
     assert ways(graph, "Ann", "Flo") == []
 
 
-def test_a_name_that_nothing_goes_by_is_refused_with_those_spelled_alike() -> None:
+def test_an_unknown_name_is_refused_with_similar_names() -> None:
     graph = graph_of("Annabel Lee / wrote / Ode")
     with pytest.raises(InputError, match=r"is named 'Anabel Lea'.* similar names: Annabel Lee"):
         ways(graph, "Anabel Lea", "Ode")
 
 
-def test_a_private_relation_is_a_way_only_for_those_who_may_see_it() -> None:
+def test_a_private_relation_is_in_paths_only_for_callers_who_may_see_it() -> None:
     rules = Rules(relation_labels={"reports to": frozenset({"hr"})})
     graph = graph_of(
         "Ann / reports to / Cay", "Bob / knows / Cay", "Ann / wrote / Ode", rules=rules

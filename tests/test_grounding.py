@@ -24,7 +24,7 @@ def grounded(text: str) -> Grounding:
     return ground(parse(text), READ)
 
 
-def test_a_supported_draft_is_kept_whole_with_our_own_spans() -> None:
+def test_a_supported_draft_is_kept_with_computed_spans() -> None:
     found = grounded(
         "Entities:\n- Red Lodge (city) [1]\nRelations:\n"
         "1. Red Lodge -> is the county seat of -> Carbon County [1]"
@@ -37,13 +37,13 @@ def test_a_supported_draft_is_kept_whole_with_our_own_spans() -> None:
     )
 
 
-def test_an_invented_entity_is_dropped_and_named() -> None:
+def test_an_invented_entity_is_dropped_and_reported() -> None:
     found = grounded("Entities:\n- Bozeman (city) [1]")
     assert found.update.entities == ()
     assert [str(item) for item in found.dropped] == ['entity "Bozeman": not found in [1]']
 
 
-def test_a_relation_with_an_invented_end_is_dropped_and_the_end_named() -> None:
+def test_a_relation_with_an_invented_end_is_dropped_and_the_end_reported() -> None:
     found = grounded("Relations:\n1. Red Lodge -> is near -> Bozeman [1]")
     assert found.update.relations == ()
     assert '"Bozeman" not found in any passage' in str(found.dropped[0])
@@ -60,14 +60,14 @@ def test_a_typed_end_is_an_entity_as_if_it_had_been_listed() -> None:
     assert grounded(f"{listed}- Red Lodge -> seat of -> Carbon County [1]").update == found.update
 
 
-def test_a_typed_end_that_is_no_entity_is_one_fault_and_the_other_end_stays() -> None:
+def test_an_unsupported_typed_end_is_one_fault_and_the_other_end_is_kept() -> None:
     for end in ("Bozeman", "unknown", "possibly a town"):
         found = grounded(f"- Red Lodge (place) -> is near -> {end} (place) [1]")
         assert [entity.name for entity in found.update.entities] == ["Red Lodge"]
         assert [dropped.kind for dropped in found.dropped] == ["relation"]
 
 
-def test_the_type_of_an_end_holds_in_the_passages_of_all_its_relations() -> None:
+def test_the_type_of_an_end_applies_to_the_passages_of_all_its_relations() -> None:
     beck = Passage(id="beck", title="Beck", text="Beck lived in Red Lodge.")
     draft = parse("- Red Lodge (place) -> in -> Montana [1]\n- Beck -> lived in -> Red Lodge [3]")
     lodge, *others = ground(draft, {**READ, 3: beck}).update.entities
@@ -76,7 +76,7 @@ def test_the_type_of_an_end_holds_in_the_passages_of_all_its_relations() -> None
     assert {other.name for other in others} == {"Montana", "Beck"}
 
 
-def test_the_ends_of_a_relation_must_stand_in_one_passage() -> None:
+def test_one_passage_must_mention_both_ends_of_a_relation() -> None:
     found = grounded("Relations:\n1. Katy Perry -> born in -> Red Lodge [1]")
     assert found.update.relations == ()
     assert "no single passage mentions both ends" in str(found.dropped[0])
@@ -107,34 +107,34 @@ def test_an_attribute_is_judged_by_its_value_and_not_by_its_key(attribute: str, 
 
 
 @pytest.mark.parametrize("name", ["unknown", "N/A", "not mentioned", "[Entity 1]"])
-def test_placeholders_never_enter(name: str) -> None:
+def test_placeholders_never_enter_the_graph(name: str) -> None:
     draft = Draft(relations=(DraftRelation(head="Red Lodge", relation="mayor", tail=name),))
     found = ground(draft, READ)
     assert found.update.relations == ()
     assert [d.cause for d in found.dropped] == ["placeholder"]
 
 
-def test_a_placeholder_with_a_type_never_enters_even_where_the_passage_says_it() -> None:
+def test_a_typed_placeholder_never_enters_even_if_the_passage_states_it() -> None:
     read = {1: Passage(id="lodge", title="Red Lodge", text="The founder of Red Lodge is unknown.")}
     found = ground(parse("- Red Lodge (city) -> founder -> unknown (person) [1]"), read)
     assert found.update.entities == ()
     assert [d.cause for d in found.dropped] == ["placeholder"]
 
 
-def test_a_hedged_guess_never_enters() -> None:
+def test_a_hedged_guess_never_enters_the_graph() -> None:
     found = grounded("Relations:\n1. Red Lodge -> is possibly the seat of -> Carbon County [1]")
     assert found.update.relations == ()
     assert [d.cause for d in found.dropped] == ["hedged"]
 
 
-def test_a_time_that_the_passage_does_not_state_is_left_off() -> None:
+def test_a_time_that_the_passage_does_not_state_is_dropped() -> None:
     kept = grounded("Relations:\n1. Red Lodge -> seat of -> Carbon County (time: 1896) [1]")
     left = grounded("Relations:\n1. Red Lodge -> seat of -> Carbon County (time: 1950) [1]")
     assert kept.update.relations[0].time == "1896"
     assert left.update.relations[0].time is None
 
 
-def test_a_qualifier_is_kept_where_a_passage_carries_it_or_the_graph_shows_it() -> None:
+def test_a_qualifier_is_kept_if_a_passage_or_the_graph_has_it() -> None:
     def named(name: str, known: tuple[str, ...] = ()) -> list[str]:
         draft = Draft(entities=(DraftEntity(name=name),))
         return [entity.name for entity in ground(draft, READ, known).update.entities]
@@ -152,7 +152,7 @@ def test_another_name_that_a_passage_states_becomes_an_alias() -> None:
     assert found.update.entities[0].aliases == ("Robert Dale Hayes",)
 
 
-def test_a_line_that_is_no_graph_is_reported() -> None:
+def test_a_line_that_is_not_a_graph_line_is_reported() -> None:
     found = grounded("Entities:\n- Red Lodge (city) [1]\nRelations:\n1. Red Lodge -> in")
     assert [d.kind for d in found.dropped] == ["line"]
 
@@ -172,7 +172,7 @@ def test_a_line_that_is_no_graph_is_reported() -> None:
         ("possibly a city", ""),
     ],
 )
-def test_a_type_is_kept_as_given_unless_it_says_nothing(type_: str, kept: str) -> None:
+def test_a_type_is_kept_unless_it_is_empty_or_hedged(type_: str, kept: str) -> None:
     draft = Draft(entities=(DraftEntity(name="Red Lodge", type=type_, passages=(1,)),))
     assert [entity.type for entity in ground(draft, READ).update.entities] == [kept]
 
@@ -191,7 +191,7 @@ def test_a_relation_that_two_cited_passages_state_is_quoted_from_both() -> None:
     ]
 
 
-def test_the_sentence_with_both_ends_is_quoted_rather_than_one_under_the_title() -> None:
+def test_the_sentence_with_both_ends_is_preferred_to_one_with_the_title() -> None:
     text = "Ostvik is a port. Its mayor is Bo. Ada Lund was born in Ostvik."
     found = ground(
         parse("Relations:\n1. Ada Lund -> was born in -> Ostvik [1]"),
@@ -201,7 +201,7 @@ def test_the_sentence_with_both_ends_is_quoted_rather_than_one_under_the_title()
     assert passage.content[quote.start : quote.end] == "Ada Lund was born in Ostvik."
 
 
-def test_quotes_are_whole_sentences_though_initials_stand_in_them() -> None:
+def test_quotes_are_whole_sentences_despite_initials() -> None:
     text = "It grew. The Ann L. Fox Company and Bell Inc. of Ohio merged in 1961. Then it fell."
     passage = Passage(id="p", text=text)
     draft = parse("Relations:\n1. Bell Inc. -> merged with -> Ann L. Fox Company [1]")
@@ -211,14 +211,14 @@ def test_quotes_are_whole_sentences_though_initials_stand_in_them() -> None:
     ]
 
 
-def test_a_role_that_the_credits_give_is_a_supported_attribute() -> None:
+def test_a_role_in_the_credits_is_a_supported_attribute() -> None:
     passage = Passage(id="p", title="Prism", text="Prism stars Ann Fox. Bob Hall directed it.")
     draft = parse("Entities:\n- Ann Fox (person; actress; director) [1]")
     [entity] = ground(draft, {1: passage}).update.entities
     assert entity.attributes == ("actress",)
 
 
-def test_a_line_that_cannot_be_read_is_named_and_the_others_stay() -> None:
+def test_an_unreadable_line_is_reported_and_the_others_are_kept() -> None:
     entity = DraftEntity(name="Red Lodge", passages=(1,))
     found = ground(Draft(entities=(entity,), skipped=("Note: all good",)), READ)
     assert [(item.item, item.cause) for item in found.dropped] == [("Note: all good", "unreadable")]
@@ -232,7 +232,7 @@ names = st.one_of(
 
 
 @given(st.lists(st.tuples(names, names), max_size=6), st.lists(names, max_size=6))
-def test_whatever_is_proposed_only_what_a_passage_mentions_enters(
+def test_only_items_that_a_passage_mentions_enter_the_graph(
     pairs: list[tuple[str, str]], proposed: list[str]
 ) -> None:
     try:
@@ -262,7 +262,9 @@ def test_whatever_is_proposed_only_what_a_passage_mentions_enters(
         ("Rejected", "His film Without Anna was a short comedy.", "short comedy"),
     ],
 )
-def test_a_negation_in_a_name_denies_nothing(title: str, text: str, attribute: str) -> None:
+def test_a_negation_inside_a_name_does_not_deny_an_attribute(
+    title: str, text: str, attribute: str
+) -> None:
     name = "Without Anna" if "Anna" in text else title.partition(" (")[0]
     passages = {1: Passage(id="p", title=title, text=text)}
     (entity,) = ground(parse(f"- {name} (work; {attribute}) [1]"), passages).update.entities
@@ -270,14 +272,14 @@ def test_a_negation_in_a_name_denies_nothing(title: str, text: str, attribute: s
 
 
 @pytest.mark.parametrize("text", ["Never has Ann Fox been a singer.", "Ann Fox was NOT a singer."])
-def test_a_negation_at_the_start_of_a_sentence_or_in_capitals_denies(text: str) -> None:
+def test_a_negation_at_a_sentence_start_or_in_capitals_denies_an_attribute(text: str) -> None:
     passages = {1: Passage(id="p", title="Ann Fox", text=text)}
     (entity,) = ground(parse("- Ann Fox (person; singer) [1]"), passages).update.entities
     assert entity.attributes == ()
 
 
 @pytest.mark.parametrize("title", ["No One", "Nobody (film)", "Nothing"])
-def test_a_title_is_no_placeholder(title: str) -> None:
+def test_a_passage_title_is_not_a_placeholder(title: str) -> None:
     name = title.partition(" (")[0]
     passages = {1: Passage(id="p", title=title, text=f"{name} is a work by Ada Lund.")}
     found = ground(parse(f"1. {name} -> made by -> Ada Lund [1]"), passages)

@@ -109,7 +109,7 @@ def test_a_callback_sees_each_step_with_its_inputs_and_outputs(is_async: bool) -
 
 
 @pytest.mark.parametrize("is_async_source", [False, True])
-def test_a_callback_sees_a_search_that_is_awaited(is_async_source: bool) -> None:
+def test_a_callback_sees_an_async_search(is_async_source: bool) -> None:
     async def asearch(query: str, k: int) -> list[Passage]:
         return search(query, k)
 
@@ -129,7 +129,7 @@ def test_a_callback_sees_the_error_of_a_search() -> None:
     assert [str(error) for error in spy.found] == ["the store is away"]
 
 
-def test_a_search_by_a_retriever_of_dspy_is_shown_once() -> None:
+def test_a_search_by_a_dspy_retriever_triggers_callbacks_once() -> None:
     class Rows(dspy.Retrieve):
         def forward(self, query: str, k: int | None = None) -> Any:
             return [{"id": p.id, "text": p.text} for p in search(query, 3)]
@@ -139,7 +139,7 @@ def test_a_search_by_a_retriever_of_dspy_is_shown_once() -> None:
     assert len(spy.searches) == 1
 
 
-def test_a_callback_changes_no_random_number() -> None:
+def test_callbacks_do_not_advance_the_random_state() -> None:
     drawn = []
     for callbacks in ([], [Spy()]):
         random.seed(7)
@@ -192,7 +192,7 @@ def test_autolog_shows_a_search_as_a_retriever_span_with_its_documents(autologge
 # --- Majority votes
 
 
-def test_a_majority_of_predictions_is_decided_by_their_answers() -> None:
+def test_dspy_majority_votes_by_answer() -> None:
     programs = [VanillaRAG(search) for _ in range(3)]
     replies = [{**ANSWER, "answer": text} for text in ("Idaho", "Montana", "montana")]
     ensemble = dspy.Ensemble(reduce_fn=dspy.majority).compile(programs)
@@ -216,7 +216,7 @@ STEPS = (
 )  # fmt: skip
 
 
-def test_while_a_tool_answers_an_awaited_agent_other_tasks_go_on() -> None:
+def test_a_tool_of_an_async_agent_does_not_block_the_event_loop() -> None:
     turns: list[str] = []
 
     async def slow(query: str, k: int) -> list[Passage]:
@@ -240,14 +240,14 @@ def test_while_a_tool_answers_an_awaited_agent_other_tasks_go_on() -> None:
     assert found.trajectory["observation_0"].startswith("Montana\n[")
 
 
-def test_the_same_tool_serves_an_agent_that_is_called() -> None:
+def test_the_same_tool_works_in_a_sync_agent() -> None:
     agent = dspy.ReAct("question -> answer", tools=[GraphAnchor(search).as_tool()])
     found = ask(agent, STEPS, adapter=dspy.JSONAdapter())
     assert found.trajectory["observation_0"].startswith("Montana\n[")
     assert agent.deepcopy().tools.keys() == agent.tools.keys()
 
 
-def test_a_tool_says_what_an_agent_should_ask_of_it() -> None:
+def test_a_tool_has_a_description_for_agents() -> None:
     tool = GraphAnchor(search).as_tool()
     assert "complete question" in tool.args["question"]["description"]
     assert "setting" not in str(tool).lower()
@@ -257,7 +257,7 @@ def test_a_tool_says_what_an_agent_should_ask_of_it() -> None:
 # --- Settings by assignment
 
 
-def test_a_setting_can_be_assigned_and_holds_in_searches_settings_and_copies(
+def test_an_assigned_setting_applies_to_searches_settings_and_copies(
     tmp_path: Path,
 ) -> None:
     depths: list[int] = []
@@ -289,7 +289,9 @@ def test_a_setting_can_be_assigned_and_holds_in_searches_settings_and_copies(
         ("max_steps", 9, ["read", "answer"]),
     ],
 )
-def test_what_rests_on_a_setting_is_made_again(name: str, value: Any, steps: list[str]) -> None:
+def test_assigning_a_setting_rebuilds_the_predictors_that_depend_on_it(
+    name: str, value: Any, steps: list[str]
+) -> None:
     program = GraphAnchor(search)
     setattr(program, name, value)
     made = GraphAnchor(search, **{name: value})
@@ -310,14 +312,16 @@ def test_what_rests_on_a_setting_is_made_again(name: str, value: Any, steps: lis
         ("answer_with", dspy.Signature("question -> tone"), "an output field called answer"),
     ],
 )
-def test_an_assigned_setting_is_checked_as_a_passed_one(name: str, value: Any, says: str) -> None:
+def test_an_assigned_setting_is_validated_like_an_argument(
+    name: str, value: Any, says: str
+) -> None:
     program = GraphAnchor(search)
     with pytest.raises(InputError, match=says):
         setattr(program, name, value)
     assert getattr(program, name) == getattr(GraphAnchor(search), name)
 
 
-def test_settings_that_exclude_each_other_are_refused_and_nothing_changes() -> None:
+def test_conflicting_settings_are_refused_and_nothing_changes() -> None:
     program = GraphAnchor(search, answer_from="graph")
     with pytest.raises(InputError, match="answer_from='graph' and no index"):
         program.index = None
@@ -327,7 +331,7 @@ def test_settings_that_exclude_each_other_are_refused_and_nothing_changes() -> N
     )
 
 
-def test_no_setting_costs_a_predictor_its_demos() -> None:
+def test_a_setting_that_would_discard_demos_is_refused() -> None:
     program = GraphAnchor(search)
     program.answer.demos = program.read.demos = [dspy.Example(question="?", answer="!")]
     program.k = 9
@@ -363,7 +367,7 @@ def test_a_program_s_help_lists_every_argument_with_type_and_default(kind: Any) 
     assert all(f"    {name} (" in about for name in kind.declared())
 
 
-def test_the_signature_of_a_made_program_is_that_of_a_call() -> None:
+def test_the_signature_of_an_instance_is_that_of_a_call() -> None:
     parameters = inspect.signature(GraphAnchor(search)).parameters
     assert list(parameters)[:2] == ["question", "config"]
 
@@ -376,7 +380,7 @@ GIVEN = {"question": QUESTION, "search": "1 of 4", "tried": "", "graph": "(empty
          "passages": SHOWN}  # fmt: skip
 
 
-def test_the_passages_of_a_prompt_are_read_back_as_they_were_shown() -> None:
+def test_shown_passages_reads_back_rendered_passages() -> None:
     lines = Passage(id="x", title="List", text="Cities:\n[9] Billings\n- Red Lodge")
     shown = shown_passages(render_passages([(1, CREEK), (4, lines), (7, LODGE)]))
     assert {n: (p.title, p.text) for n, p in shown.items()} == {
@@ -393,14 +397,12 @@ def test_the_passages_of_a_prompt_are_read_back_as_they_were_shown() -> None:
         ("none", 1.0),
     ],
 )
-def test_the_reward_is_the_share_of_proposed_items_that_the_passages_support(
-    lines: str, share: float
-) -> None:
+def test_the_reward_is_the_share_of_supported_items(lines: str, share: float) -> None:
     assert grounding.reward(GIVEN, dspy.Prediction(additions=lines)) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("kind", [dspy.Refine, dspy.BestOfN])
-def test_a_reading_is_tried_again_until_it_is_grounded(kind: Any) -> None:
+def test_refine_and_best_of_n_retry_the_read_step_until_it_is_grounded(kind: Any) -> None:
     wrapped = kind(GraphAnchor(search).read, N=3, reward_fn=grounding.reward, threshold=1.0)
     advice = {"discussion": "", "advice": '{"self": "Only what the passages state."}'}
     script = [INVENTED, *([advice] if kind is dspy.Refine else []), READ]
@@ -411,7 +413,7 @@ def test_a_reading_is_tried_again_until_it_is_grounded(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_program_takes_such_a_reading_in_its_predictor_s_place(is_async: bool) -> None:
+def test_a_program_accepts_best_of_n_in_place_of_a_predictor(is_async: bool) -> None:
     program = GraphAnchor(search)
     program.read = dspy.BestOfN(program.read, N=3, reward_fn=grounding.reward, threshold=1.0)
     with dspy.context(lm=scripted_lm([INVENTED, READ])):

@@ -32,7 +32,7 @@ def names() -> dict[str, Any]:
     return names
 
 
-def test_langchain_finds_documents_with_where_they_are_from(names: dict[str, Any]) -> None:
+def test_langchain_finds_documents_with_their_source(names: dict[str, Any]) -> None:
     first = names["documents"][0]
     assert (first.id, first.page_content) == ("b", "Nils Haug designed the bridge.")
     assert first.metadata == {"source": "bridge.md", "lang": "en", "title": "Halden Bridge"}
@@ -44,12 +44,12 @@ def test_llamaindex_finds_nodes_with_their_scores(names: dict[str, Any]) -> None
     assert first.score == names["index"].search("Who designed the bridge?", 1)[0].score
 
 
-def test_a_node_of_langgraph_answers_with_the_evidence(names: dict[str, Any]) -> None:
+def test_a_langgraph_node_answers_with_evidence(names: dict[str, Any]) -> None:
     assert names["state"]["answer"] == "Nils Haug"
     assert "Nils Haug designed the bridge." in names["state"]["evidence"][0]
 
 
-def test_an_agent_of_dspy_has_the_program_as_its_tool(names: dict[str, Any]) -> None:
+def test_a_dspy_agent_can_use_the_program_as_a_tool(names: dict[str, Any]) -> None:
     tool = names["agent"].tools["answer_from_documents"]
     with dspy.context(lm=names["lm"]):
         assert tool(question="Who designed the bridge?").startswith("Nils Haug\n[")

@@ -22,7 +22,7 @@ from ga_dspy.testing import scripted_lm
 
 
 @pytest.mark.parametrize("name", ["eval", "arena", "graph build"])
-def test_a_command_that_is_killed_ends_as_if_it_had_not_been_and_pays_for_no_call_twice(
+def test_a_killed_command_resumes_with_the_same_result_and_repeats_no_call(
     name: str, tmp_path: Path
 ) -> None:
     (found,) = endure([name], tmp_path, kills=1, seed=3)
@@ -31,7 +31,7 @@ def test_a_command_that_is_killed_ends_as_if_it_had_not_been_and_pays_for_no_cal
     assert found.held, found
 
 
-def test_what_differs_after_a_kill_is_named_and_what_varies_is_not(tmp_path: Path) -> None:
+def test_contents_compare_results_and_ignore_times(tmp_path: Path) -> None:
     for folder, f1, seconds in (("a", 50.0, 3), ("b", 50.0, 4), ("c", 60.0, 3)):
         (tmp_path / folder).mkdir()
         summary = {"f1": f1, "usage": {"seconds": seconds}}
@@ -40,7 +40,7 @@ def test_what_differs_after_a_kill_is_named_and_what_varies_is_not(tmp_path: Pat
     assert a == b != c
 
 
-def test_a_command_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_command_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no command 'ask' to kill"):
         next(endure(["ask"], tmp_path))
 
@@ -58,7 +58,7 @@ def two_calls(*, stop: bool = False) -> Callable[..., dspy.Prediction]:
     return program
 
 
-def test_a_question_that_is_interrupted_is_answered_as_before_as_far_as_it_got(
+def test_an_interrupted_question_replays_its_finished_calls(
     tmp_path: Path,
 ) -> None:
     prompts: list[str] = []
@@ -79,7 +79,7 @@ def test_a_question_that_is_interrupted_is_answered_as_before_as_far_as_it_got(
     assert not (tmp_path / "calls.sqlite").exists()
 
 
-def test_only_the_calls_of_what_is_under_way_are_kept(tmp_path: Path) -> None:
+def test_only_calls_of_unfinished_questions_are_kept(tmp_path: Path) -> None:
     def program(question: str) -> dspy.Prediction:
         (text,) = dspy.settings.lm(question)
         if question == "2":
@@ -101,7 +101,7 @@ def test_only_the_calls_of_what_is_under_way_are_kept(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-def test_another_timeout_and_other_threads_pay_for_no_question_again(
+def test_changing_timeout_or_threads_repeats_no_question(
     command: Callable[..., Any], tmp_path: Path
 ) -> None:
     Index.build(corpus(), tmp_path / "index", kind="sparse")

@@ -99,7 +99,7 @@ def test_the_graph_of_the_papers_figure_12_evolves_as_printed_there() -> None:
     )
 
 
-def test_what_a_step_added_is_the_new_relation_and_the_new_attribute() -> None:
+def test_difference_lists_new_relations_and_new_attributes() -> None:
     first = KnowledgeGraph().merge(FIRST_STEP)
     gain = first.merge(SECOND_STEP).difference(first)
     assert gain.entities == ()
@@ -107,21 +107,21 @@ def test_what_a_step_added_is_the_new_relation_and_the_new_attribute() -> None:
     assert gain.attributes == (("Katy Perry", "sang in church during her childhood"),)
 
 
-def test_more_evidence_for_a_known_fact_is_no_gain() -> None:
+def test_more_evidence_for_a_known_fact_is_not_a_difference() -> None:
     graph = graph_of(entity("Rihanna"), relation("Rihanna", "born in", "Saint Michael"))
     again = graph.merge(update_of(relation("Rihanna", "was born in", "Saint Michael", at="p9")))
     assert not any(again.difference(graph))
     assert len(again.relations[0].evidence) == 2
 
 
-def test_a_better_name_is_no_gain() -> None:
+def test_a_better_name_is_not_a_difference() -> None:
     graph = graph_of(entity("WHO", "agency"), relation("WHO", "seat", "Geneva"))
     renamed = graph.merge(update_of(entity("World Health Organization", "agency", at="p2")))
     assert names(renamed) == ["World Health Organization"]
     assert not any(renamed.difference(graph))
 
 
-def test_a_namesake_is_a_gain() -> None:
+def test_a_namesake_is_a_difference() -> None:
     graph = graph_of(entity("Mercury", "planet"))
     gain = graph.merge(update_of(entity("Mercury", "element", at="p2"))).difference(graph)
     assert [each.name for each in gain.entities] == ["Mercury (element)"]
@@ -134,7 +134,7 @@ def test_an_earlier_snapshot_does_not_change() -> None:
     assert linearise(first) == before
 
 
-def test_aliases_acronyms_and_slips_make_one_entity() -> None:
+def test_aliases_acronyms_and_typos_are_merged_into_one_entity() -> None:
     graph = graph_of(
         entity("United States", "country"),
         entity("U.S.A."),
@@ -147,14 +147,14 @@ def test_aliases_acronyms_and_slips_make_one_entity() -> None:
     assert graph.find("USA") == graph.find("United States") is not None
 
 
-def test_an_acronym_of_two_names_is_left_apart() -> None:
+def test_an_ambiguous_acronym_is_not_merged() -> None:
     graph = graph_of(
         entity("World Health Organization"), entity("Western Herb Office"), entity("WHO")
     )
     assert len(graph.entities) == 3
 
 
-def test_a_stated_alias_merges_even_unlike_names() -> None:
+def test_a_stated_alias_merges_even_dissimilar_names() -> None:
     graph = graph_of(
         entity("Katy Perry", "singer", aliases=("Katheryn Elizabeth Hudson",)),
         entity("Katheryn Elizabeth Hudson", at="p7"),
@@ -164,7 +164,7 @@ def test_a_stated_alias_merges_even_unlike_names() -> None:
     assert graph.relations[0].head == graph.entities[0].name
 
 
-def test_a_relation_known_as_makes_an_alias() -> None:
+def test_a_known_as_relation_becomes_an_alias() -> None:
     graph = graph_of(
         entity("Katheryn Hudson"),
         entity("Katy Perry", "singer"),
@@ -204,7 +204,7 @@ def test_a_relation_known_as_makes_an_alias() -> None:
         (entity("Bad", "album"), entity("Bad Company", at="p2")),
     ],
 )
-def test_two_that_are_not_one_stay_two(one: Entity, other: Entity) -> None:
+def test_two_different_entities_are_not_merged(one: Entity, other: Entity) -> None:
     assert len(graph_of(one, other).entities) == 2
 
 
@@ -227,7 +227,7 @@ def test_two_that_are_not_one_stay_two(one: Entity, other: Entity) -> None:
         (entity("World Health Organization", "agency"), entity("WHO", at="p2")),
     ],
 )
-def test_two_names_of_one_make_one(one: Entity, other: Entity) -> None:
+def test_two_names_of_one_entity_are_merged(one: Entity, other: Entity) -> None:
     assert len(graph_of(one, other).entities) == 1
 
 
@@ -240,7 +240,7 @@ def test_two_names_of_one_make_one(one: Entity, other: Entity) -> None:
         (("National Basketball Association", "National Boxing Association"), "NBA"),
     ],
 )
-def test_a_name_that_two_bear_joins_neither_to_the_other(
+def test_an_alias_shared_by_two_entities_does_not_merge_them(
     names: tuple[str, str], alias: str
 ) -> None:
     by_alias = graph_of(
@@ -261,7 +261,7 @@ def test_a_name_that_two_bear_joins_neither_to_the_other(
     assert [each.name for each in by_relation.entities] == [*names]
 
 
-def test_a_title_is_its_bearers_only_in_the_passage_that_says_so() -> None:
+def test_a_nickname_identifies_its_bearer_only_in_the_passage_that_states_it() -> None:
     graph = graph_of(
         entity("Elvis Presley", "singer", aliases=("The King",), at="p1"),
         relation("The King", "sang", "Hound Dog", at="p1"),
@@ -277,7 +277,7 @@ SAME = ("same as", "is the same as", "same person as", "identical to", "also kno
 
 
 @pytest.mark.parametrize("wording", SAME)
-def test_a_relation_may_state_that_two_names_are_one(wording: str) -> None:
+def test_a_same_as_relation_merges_two_names(wording: str) -> None:
     graph = graph_of(
         entity("Babubhai Mistri", "director", at="p1"),
         entity("Babubhai Mistry", at="p6"),
@@ -289,7 +289,7 @@ def test_a_relation_may_state_that_two_names_are_one(wording: str) -> None:
     assert (one.name, "born", "1918") in triples(graph)
 
 
-def test_three_names_of_one_are_joined_and_what_joined_them_is_not_shown() -> None:
+def test_three_names_are_merged_and_the_same_as_relations_are_hidden() -> None:
     graph = graph_of(
         entity("Ted Mosby", "architect", at="p1"),
         relation("Ted Mosby", "same as", "Theodore Evelyn Mosby", at="p1"),
@@ -307,12 +307,14 @@ def test_three_names_of_one_are_joined_and_what_joined_them_is_not_shown() -> No
         (entity("Ida Hill", "person"), entity("Ida Hill House", "museum", at="p2")),
     ],
 )
-def test_what_contradicts_itself_is_not_joined_by_a_relation(one: Entity, other: Entity) -> None:
+def test_a_same_as_relation_does_not_merge_contradictory_entities(
+    one: Entity, other: Entity
+) -> None:
     graph = graph_of(one, other, relation(one.name, "same as", other.name, at="p2"))
     assert len(graph.entities) == 2
 
 
-def test_two_films_of_one_title_are_shown_by_their_years() -> None:
+def test_two_films_of_one_title_are_distinguished_by_year() -> None:
     graph = graph_of(
         entity("Red Hill", "film", "1969", "western", at="p1"),
         entity("Red Hill", "film", "2010", "Revisionist Western", at="p2"),
@@ -330,7 +332,7 @@ CAMBRIDGES = (
 )
 
 
-def test_homonyms_stay_apart_and_relations_reach_the_right_one_by_their_passage() -> None:
+def test_homonyms_stay_apart_and_relations_attach_by_passage() -> None:
     graph = graph_of(*CAMBRIDGES)
     england, massachusetts = (
         "Cambridge (country: England)",
@@ -352,18 +354,18 @@ def test_a_homonym_is_found_by_its_qualifier_and_not_by_the_bare_name() -> None:
     assert "state: Massachusetts" in found.attributes
 
 
-def test_a_relation_written_with_the_qualifier_reaches_its_homonym() -> None:
+def test_a_relation_with_a_qualified_name_attaches_to_that_homonym() -> None:
     graph = graph_of(*CAMBRIDGES, relation("MIT", "lies in", names(graph_of(*CAMBRIDGES))[1], "p8"))
     assert ("MIT", "lies in", "Cambridge (state: Massachusetts)") in triples(graph)
 
 
-def test_a_name_that_could_be_either_homonym_is_given_to_neither() -> None:
+def test_an_ambiguous_name_is_attached_to_neither_homonym() -> None:
     graph = graph_of(*CAMBRIDGES, relation("Ada", "studied in", "Cambridge", at="p5"))
     assert ("Ada", "studied in", "Cambridge") in triples(graph)
     assert len(graph.entities) == 2
 
 
-def test_a_planet_is_not_an_element() -> None:
+def test_entities_of_incompatible_types_stay_apart() -> None:
     graph = graph_of(
         entity("Mercury", "planet", at="p1"),
         entity("Mercury", "chemical element", at="p2"),
@@ -373,7 +375,7 @@ def test_a_planet_is_not_an_element() -> None:
     assert triples(graph) == [("Mercury (planet)", "orbits", "Sun")]
 
 
-def test_people_born_decades_apart_are_two() -> None:
+def test_people_born_decades_apart_stay_apart() -> None:
     graph = graph_of(
         entity("John Smith", "person", "born May 1, 1950", at="p1"),
         entity("John Smith", "person", "born 1820", at="p2"),
@@ -385,7 +387,7 @@ def test_people_born_decades_apart_are_two() -> None:
 @pytest.mark.parametrize(
     ("type_", "event"), [("person", "born"), ("person", "died"), ("film", "released")]
 )
-def test_years_one_apart_count_as_one_and_years_two_apart_tell_namesakes_apart(
+def test_a_difference_of_two_years_separates_namesakes_and_one_year_does_not(
     type_: str, event: str, years_apart: int, things: int
 ) -> None:
     for other in (1950 + years_apart, 1950 - years_apart):
@@ -396,31 +398,31 @@ def test_years_one_apart_count_as_one_and_years_two_apart_tell_namesakes_apart(
         assert len(graph.entities) == things
 
 
-def test_types_that_can_be_true_together_do_not_split() -> None:
+def test_compatible_types_do_not_separate_an_entity() -> None:
     graph = graph_of(entity("Rihanna", "singer"), entity("Rihanna", "businesswoman", at="p2"))
     assert len(graph.entities) == 1
     assert {graph.entities[0].type, *graph.entities[0].attributes} == {"singer", "businesswoman"}
 
 
-def test_a_later_passage_can_take_apart_what_was_one() -> None:
+def test_a_later_passage_can_split_an_entity() -> None:
     one = graph_of(entity("Prism", at="p1"), entity("Prism", "album", at="p2"))
     two = one.merge(update_of(entity("Prism", "film", at="p3")))
     assert len(one.entities) == 1
     assert {"Prism (album)", "Prism (film)"} <= set(names(two))
 
 
-def test_a_surname_joins_its_only_bearer_in_the_same_passage() -> None:
+def test_a_surname_is_merged_with_its_only_bearer_in_the_same_passage() -> None:
     graph = graph_of(entity("Katy Perry", "singer", at="p1"), entity("Perry", "person", at="p1"))
     assert names(graph) == ["Katy Perry"]
 
 
-def test_a_surname_with_two_bearers_or_from_another_passage_stays() -> None:
+def test_an_ambiguous_surname_or_one_from_another_passage_is_not_merged() -> None:
     katy, joe = entity("Katy Perry", "singer", at="p1"), entity("Joe Perry", "singer", at="p1")
     assert len(graph_of(katy, joe, entity("Perry", "person", at="p1")).entities) == 3
     assert len(graph_of(katy, entity("Perry", "person", at="p2")).entities) == 2
 
 
-def test_a_date_is_a_plain_value_and_keeps_apart_from_its_neighbours() -> None:
+def test_a_date_is_a_plain_value_and_is_not_merged_with_similar_dates() -> None:
     graph = graph_of(
         entity("Ada"),
         relation("Ada", "born", "October 25, 1984"),
@@ -430,7 +432,7 @@ def test_a_date_is_a_plain_value_and_keeps_apart_from_its_neighbours() -> None:
     assert [tail for *_, tail in triples(graph)] == ["October 25, 1984", "October 26, 1984"]
 
 
-def test_a_relation_at_two_times_is_two_relations() -> None:
+def test_the_same_relation_at_two_times_is_kept_twice() -> None:
     graph = graph_of(
         relation("Ada", "won", "Cup", time="1990"),
         relation("Ada", "won", "Cup", time="1994"),
@@ -444,7 +446,7 @@ def test_a_relation_at_two_times_is_two_relations() -> None:
     ]
 
 
-def test_a_blank_name_and_evidence_that_runs_backwards_are_refused() -> None:
+def test_a_blank_name_and_a_reversed_evidence_span_are_refused() -> None:
     with pytest.raises(ValidationError):
         Entity(name=" \n")
     with pytest.raises(ValidationError):
@@ -472,7 +474,7 @@ def test_two_thousand_records_merge_within_seconds(shared: str) -> None:
     assert time.process_time() - start < 5
 
 
-def test_four_steps_of_fifteen_entities_and_relations_merge_quickly() -> None:
+def test_four_typical_steps_merge_quickly() -> None:
     def step(n: int) -> GraphUpdate:
         people = [f"Person{i} Name{i * 7 % 60}" for i in range(n * 15, n * 15 + 15)]
         ends = zip(people, people[1:] + people[:1], strict=True)
@@ -591,7 +593,7 @@ def test_merging_two_updates_is_merging_their_union(one: GraphUpdate, other: Gra
 
 @settings(max_examples=50)
 @given(UPDATES)
-def test_no_two_entities_are_shown_under_one_name(update: GraphUpdate) -> None:
+def test_displayed_names_are_unique(update: GraphUpdate) -> None:
     graph = KnowledgeGraph().merge(update)
     names = [each.name for each in graph.entities]
     assert len(set(names)) == len(names)
@@ -619,7 +621,7 @@ GRAPH = KnowledgeGraph().merge(
 NAMES = st.text(min_size=1, max_size=8).filter(lambda name: bool(name.split()))
 
 
-def test_networkx_keeps_parallel_relations_and_where_they_are_stated() -> None:
+def test_networkx_keeps_parallel_relations_and_their_evidence() -> None:
     network = to_networkx(GRAPH)
     assert network.number_of_edges("Rihanna", "1988") == 2
     assert network.nodes["Rihanna"]["attributes"] == ("a", "b")
@@ -635,7 +637,7 @@ def test_graphml_is_read_back_by_networkx() -> None:
 
 
 @given(NAMES, NAMES)
-def test_json_brings_the_graph_back_whole(head: str, tail: str) -> None:
+def test_a_graph_survives_a_json_round_trip(head: str, tail: str) -> None:
     relation = Relation(head=head, relation="r", tail=tail, evidence=WHERE)
     graph = GRAPH.merge(GraphUpdate(relations=(relation,)))
     back = from_json(to_json(graph))
@@ -675,7 +677,7 @@ HADRIAN = (
 
 
 @pytest.mark.parametrize("name", ["Heirath", "Pope Hadrian VI"])
-def test_a_thing_is_found_named_and_linked_under_each_of_its_names(name: str) -> None:
+def test_an_entity_is_found_under_each_of_its_names(name: str) -> None:
     graph = graph_of(*HADRIAN)
     (one,) = graph.find_all(name)
     assert named_in(graph, f"Where did {name} die?") == (one.name,)
@@ -685,7 +687,7 @@ def test_a_thing_is_found_named_and_linked_under_each_of_its_names(name: str) ->
 @pytest.mark.parametrize(
     ("name", "other"), [("Heirath", "Pope Hadrian VI"), ("Pope Hadrian VI", "Heirath")]
 )
-def test_a_graph_is_written_in_the_questions_words_and_tells_the_other_name(
+def test_a_graph_is_written_with_the_questions_name_and_states_the_alias(
     name: str, other: str
 ) -> None:
     text = linearise(graph_of(*HADRIAN), question=f"Where did {name} die?")
@@ -693,7 +695,7 @@ def test_a_graph_is_written_in_the_questions_words_and_tells_the_other_name(
     assert f"{name} -> same as -> {other}" in text
 
 
-def test_a_spelling_that_shares_a_word_with_the_name_is_not_written_beside_it() -> None:
+def test_an_alias_that_shares_a_word_with_the_name_is_not_written() -> None:
     graph = graph_of(entity("Ada Lund"), relation("Ada Lund", "same as", "Ada Maria Lund"))
     assert "same as" not in linearise(graph)
 
@@ -715,7 +717,7 @@ def test_a_spelling_that_shares_a_word_with_the_name_is_not_written_beside_it() 
         ),
     ],
 )
-def test_a_fact_said_twice_is_kept_once_with_both_evidences(
+def test_a_fact_stated_twice_is_kept_once_with_both_evidences(
     one: tuple[str, str, str], other: tuple[str, str, str], kept: tuple[str, str, str] | None
 ) -> None:
     graph = graph_of(relation(*one, at="p1"), relation(*other, at="p2"))
@@ -736,11 +738,13 @@ def test_a_fact_said_twice_is_kept_once_with_both_evidences(
         (("Ann", "visited", "1950"), ("Ann", "born", "May 4, 1950")),
     ],
 )
-def test_two_facts_are_not_one(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
+def test_two_different_facts_are_not_merged(
+    one: tuple[str, str, str], other: tuple[str, str, str]
+) -> None:
     assert len(graph_of(relation(*one), relation(*other)).relations) == 2
 
 
-def test_a_year_of_two_dates_is_the_year_of_neither() -> None:
+def test_a_year_that_fits_two_dates_is_merged_with_neither() -> None:
     dates = ("1950", "May 4, 1950", "June 5, 1950")
     graph = graph_of(*(relation("Ann", "played", date) for date in dates))
     assert len(graph.relations) == 3

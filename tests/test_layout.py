@@ -47,7 +47,7 @@ def test_each_top_level_name_is_a_relative_link_into_the_package(name: str) -> N
     assert link.resolve() == ROOT / "ga_dspy" / name
 
 
-def test_importing_pulls_in_no_heavy_library() -> None:
+def test_imports_load_no_heavy_library() -> None:
     packages = "programs graph eval eval.comparison optimize optimize.tracking cli demo".split()
     modules = [*LIGHT, "extractive_lm", *(f"ga_dspy.{name}" for name in packages)]
     code = f"""
@@ -75,7 +75,7 @@ def test_an_import_costs_little_more_than_that_of_dspy() -> None:
     assert statistics.median(ours / least for least, _, ours in rounds) <= 1.8
 
 
-def test_the_version_is_the_same_wherever_it_stands() -> None:
+def test_the_version_is_the_same_everywhere() -> None:
     import ga_dspy
 
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -88,7 +88,7 @@ def test_every_public_name_can_be_imported() -> None:
     assert names == "ok"
 
 
-def test_every_public_package_is_an_attribute_that_is_imported_when_first_used() -> None:
+def test_public_packages_are_imported_lazily_as_attributes() -> None:
     packages = {path.parent.name for path in (ROOT / "ga_dspy").glob("*/__init__.py")}
     names = sorted({*packages, "grounding", "testing"} - {"cli", "demo"})
     code = f"""

@@ -52,13 +52,13 @@ def test_no_link_in_a_folder_is_followed(docs: Path) -> None:
     assert set(found.values()) == {out} and len(found) == 5
 
 
-def test_a_gitignore_is_read_through_no_link_and_waits_for_no_pipe(docs: Path) -> None:
+def test_a_gitignore_that_is_a_link_or_a_pipe_is_not_read(docs: Path) -> None:
     os.mkfifo(docs / ".gitignore")
     assert lines(docs)["a.txt"] == "read (1 passage)"
 
 
 @pytest.mark.parametrize("name", ["link.txt", "folder"])
-def test_a_link_that_is_named_stays_in_its_folder(docs: Path, name: str) -> None:
+def test_a_given_link_may_not_lead_out_of_its_folder(docs: Path, name: str) -> None:
     outside = docs.parent / "outside"
     (docs / "link.txt").symlink_to(outside / "secret.txt")
     (docs / "folder").symlink_to(outside)
@@ -71,7 +71,7 @@ def test_a_link_that_is_named_stays_in_its_folder(docs: Path, name: str) -> None
     assert read_files(docs.parent / "current").passages
 
 
-def test_a_sync_follows_no_link_that_took_the_place_of_a_file(docs: Path, tmp_path: Path) -> None:
+def test_a_sync_does_not_follow_a_link_that_replaced_a_file(docs: Path, tmp_path: Path) -> None:
     sources = Sources(paths=("../docs", "../docs/a.txt"))
     folder = tmp_path / "index"
     index = Index.build(sources.read(folder).passages, folder, kind="sparse")
@@ -82,7 +82,7 @@ def test_a_sync_follows_no_link_that_took_the_place_of_a_file(docs: Path, tmp_pa
 
 
 @pytest.mark.parametrize("swapped", ["file", "folder"])
-def test_a_link_that_is_made_while_files_are_read_is_not_followed(
+def test_a_link_created_while_files_are_read_is_not_followed(
     docs: Path, swapped: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = docs.parent / "outside"

@@ -57,7 +57,7 @@ def test_the_same_arguments_give_the_same_ranking() -> None:
     assert ranked(BIRTHDAY, [AUTHOR, WRITER]) == ranked(BIRTHDAY, [AUTHOR, WRITER])
 
 
-def test_scores_lie_between_0_and_1_in_falling_order() -> None:
+def test_scores_are_between_0_and_1_in_descending_order() -> None:
     scores = [a.score for a in ranked(BIRTHDAY, [AUTHOR, WRITER, ELDER])]
     assert len(scores) > 5
     assert scores == sorted(scores, reverse=True)
@@ -112,6 +112,6 @@ def test_the_order_of_passages_alone_does_not_hide_the_answer() -> None:
     assert answer(BIRTHDAY, [ELDER, WRITER, AUTHOR]).text == "12 March 1898"
 
 
-def test_agreement_between_likely_spans_decides_near_ties() -> None:
+def test_near_ties_are_decided_by_the_agreement_of_likely_spans() -> None:
     scored = {"leeds": 1.0, "hull": 0.95, "city of hull": 0.9}
     assert next(iter(expected_f1(scored))) == "hull"

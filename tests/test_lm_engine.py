@@ -124,7 +124,7 @@ def test_without_passages_and_graph_no_answer_is_given() -> None:
     assert (reply.verdict, reply.links) == ("not in passages", "missing")
 
 
-def test_the_graph_alone_can_be_answered_from() -> None:
+def test_a_question_can_be_answered_from_the_graph_alone() -> None:
     graph = (
         "Entities:\n- Mira Oldfield (painter) [1]\nRelations:\n"
         "1. Mira Oldfield -> born in -> Tarvin Bay [1]"

@@ -25,12 +25,12 @@ def _norms(text: str, title: str = "") -> set[str]:
 
 
 @given(st.text(max_size=200))
-def test_tokens_cover_exactly_the_text_that_is_not_space(text: str) -> None:
+def test_tokens_cover_all_text_except_spaces(text: str) -> None:
     assert "".join(parse(text).words) == "".join(text.split())
 
 
 @given(st.text(max_size=200))
-def test_reading_any_text_as_a_passage_yields_spans_inside_it(text: str) -> None:
+def test_candidate_spans_are_always_inside_the_passage(text: str) -> None:
     read = read_page("A title", text)
     assert all(0 <= s.start < s.end <= len(read.parsed.words) for s in read.spans)
 
@@ -52,11 +52,11 @@ def test_a_possessive_is_not_part_of_a_name() -> None:
     assert [parsed.slice(s.start, s.end) for s in shape_spans(parsed, "name")] == ["Nora Quill"]
 
 
-def test_keywords_are_stems_without_function_words() -> None:
+def test_keywords_are_stemmed_content_words() -> None:
     assert keywords("Where was the director of the films born?") == ["director", "film", "born"]
 
 
-def test_normalising_follows_the_official_rule() -> None:
+def test_normalisation_follows_the_official_rule() -> None:
     assert normalize("The  Old-Mill, a B.B.C. show!") == "oldmill bbc show"
 
 
@@ -79,7 +79,7 @@ def test_answers_of_every_form_are_candidates(text: str, expected: str) -> None:
     assert expected in _norms(text)
 
 
-def test_a_title_is_a_candidate_without_its_bracket() -> None:
+def test_a_title_is_a_candidate_without_its_parentheses() -> None:
     assert "mercury" in _norms("It is the first planet.", "Mercury (planet)")
 
 

@@ -88,7 +88,7 @@ def grounded_share(found: tuple[Fact, ...], docs: tuple[Doc, ...]) -> float:
         ),
     ],
 )  # fmt: skip
-def test_a_sentence_becomes_a_relation_in_its_own_words(
+def test_a_sentence_becomes_a_relation_in_the_sentences_words(
     title: str, text: str, triple: tuple[str, str, str]
 ) -> None:
     assert triple in said(title, text)
@@ -132,7 +132,7 @@ def test_an_apposition_gives_the_type_of_the_end_of_a_walk() -> None:
         assert ends["Perth"] is is_whole
 
 
-def test_a_city_with_its_state_is_one_name_and_a_year_before_a_state_is_not() -> None:
+def test_a_city_with_its_state_is_one_name_but_a_year_with_a_state_is_not() -> None:
     text = "Ada Bell was born in Salem, Oregon. She died in 1912, Oregon says."
     tails = {tail for _, _, tail in said("Ada Bell", text)}
     assert tails == {"Salem, Oregon", "1912"}
@@ -166,7 +166,7 @@ def test_facts_in_the_graph_are_not_repeated() -> None:
     assert first and not {f[:3] for f in first} & {f[:3] for f in again}
 
 
-def test_the_budget_holds() -> None:
+def test_the_token_budget_is_respected() -> None:
     towns = [f"Tarvin {name}" for name in "Ash Bay Cove Dale End Fell Gate Hill".split()]
     docs = [Doc(n, town, f"{town} is a town in Lorne. It was founded by Ada {town}.")
             for n, town in enumerate(towns)]  # fmt: skip
@@ -187,7 +187,7 @@ VERBS = st.sampled_from(
 
 @settings(max_examples=150)
 @given(st.lists(st.tuples(NAMES, VERBS, NAMES), min_size=1, max_size=6), NAMES)
-def test_no_passage_makes_a_line_that_cannot_be_read_or_grounded(
+def test_every_line_made_from_any_passage_is_readable_and_grounded(
     clauses: list[tuple[str, str, str]], title: str
 ) -> None:
     text = " ".join(f"{head} {verb} {tail}." for head, verb, tail in clauses)
@@ -226,7 +226,7 @@ def test_a_graph_is_read_back_with_its_escapes_and_types() -> None:
         ("", ()),
     ],
 )
-def test_passages_are_read_in_every_form_a_prompt_has(text: str, docs: tuple[Doc, ...]) -> None:
+def test_passages_are_read_from_every_prompt_format(text: str, docs: tuple[Doc, ...]) -> None:
     assert read_passages(text) == docs
 
 
@@ -267,7 +267,7 @@ def test_the_walk_that_states_most_of_a_nested_question_ends_at_its_answer() -> 
     assert share["tom oldfield"] < share["tarvin bay"] < share["lake lorne"] <= 1
 
 
-def test_a_walk_goes_over_the_graph_as_well() -> None:
+def test_a_walk_may_use_relations_of_the_graph() -> None:
     known = (Fact("Mira Oldfield", "daughter of", "Tom Oldfield", (2,)),)
     assert walks(analyse(NESTED), (BOOK, FATHER, TOWN), known)[0].path == WAY
 
@@ -287,7 +287,7 @@ def test_a_title_that_is_a_file_name_or_a_heading_is_not_the_subject() -> None:
     assert statements(Doc(1, "Salem", "It lies in Oregon.")).subject == "Salem"
 
 
-def test_the_last_name_of_a_list_belongs_to_no_relation_before_the_list() -> None:
+def test_the_last_name_of_a_list_is_not_the_tail_of_an_earlier_relation() -> None:
     text = "It was designed by Pella Quist and carries cars between Osmund and Skerrow Island."
     facts = statements(Doc(1, "MV Grey Heron", text)).facts
     assert [fact[:3] for fact in facts] == [("MV Grey Heron", "designed by", "Pella Quist")]

@@ -117,7 +117,7 @@ def test_a_name_that_no_passage_mentions_must_be_looked_up() -> None:
     assert thought == "Ingrid Solvay must be looked up: Mira Oldfield pupil."
 
 
-def test_a_chain_of_thought_repeats_nothing_and_ends_with_the_answer() -> None:
+def test_a_chain_of_thought_does_not_repeat_itself_and_ends_with_the_answer() -> None:
     thoughts = [think(PAINTER)]
     while not thoughts[-1].startswith("So the answer is: "):
         thoughts.append(think(PAINTER, "\n".join(thoughts)))
@@ -199,7 +199,7 @@ def test_notes_are_read_back_with_their_titles_and_numbers() -> None:
     )
 
 
-def test_updated_notes_hold_the_old_facts_and_the_new_within_their_length() -> None:
+def test_updated_notes_have_old_and_new_facts_within_the_length_limit() -> None:
     crowd = "\n\n".join(f"[{n}] Stall {n}\nStall {n} sells fish. It is {n} years old." for n in
                         range(3, 13))  # fmt: skip
     written = ask(
@@ -214,7 +214,7 @@ def test_updated_notes_hold_the_old_facts_and_the_new_within_their_length() -> N
     assert len(written.splitlines()) == 12
 
 
-def test_a_step_that_lacks_a_link_searches_for_it_and_one_that_has_it_does_not() -> None:
+def test_a_step_searches_only_if_a_link_is_missing() -> None:
     step = {"search": "1 of 4", "tried": f"1. {QUESTION} => [1]", "graph": "(empty)"}
     lacking = ask(ReadAndJudge, **step, passages=PAINTER)
     assert (lacking.judgement, lacking.next_query) == ("insufficient", QUERY)

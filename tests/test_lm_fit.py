@@ -40,7 +40,7 @@ def test_the_same_rows_give_the_same_bytes() -> None:
     assert fit(_rows(), trees=3) == fit(_rows(), trees=3)
 
 
-def test_other_answers_give_other_weights() -> None:
+def test_different_answers_give_different_weights() -> None:
     turned = [r._replace(answers=("1960",)) if "city" in r.question else r for r in _rows()]
     assert fit(_rows(), trees=3) != fit(turned, trees=3)
 
@@ -51,7 +51,7 @@ def test_rows_without_their_answer_in_a_passage_are_refused_with_a_remedy() -> N
         fit([row])
 
 
-def test_a_relation_of_a_decomposition_becomes_a_question() -> None:
+def test_a_decomposition_step_becomes_a_question() -> None:
     assert plain_question("Rust Belt >> country") == "What is the country of Rust Belt?"
     assert plain_question("Who won?") == "Who won?"
 
@@ -68,7 +68,7 @@ def test_the_trees_score_like_lightgbm_to_the_last_bit() -> None:
         assert Trees.parse(model).scores(rows).tolist() == theirs.tolist()
 
 
-def test_the_shipped_weights_are_small_and_hold_no_text() -> None:
+def test_the_shipped_weights_are_small_and_contain_no_text() -> None:
     weights = (resources.files("extractive_lm") / "ranker.txt").read_text("utf-8")
     assert len(weights) < 400_000
     assert not re.search("[a-z]{3,} [a-z]{3,}", weights)

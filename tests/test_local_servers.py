@@ -54,7 +54,7 @@ def tokens_asked_for(endpoint: Endpoint) -> list[int | None]:
 # --- Prompts that a server cuts in silence
 
 
-def test_a_prompt_that_the_server_cuts_is_told_once_and_counted(
+def test_prompts_cut_by_the_server_are_counted_and_warned_about_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with served(context=2_050) as endpoint, caplog.at_level(logging.WARNING, "ga_dspy"):
@@ -75,7 +75,7 @@ def test_a_prompt_that_the_server_cuts_is_told_once_and_counted(
         (2_050, "Carbon County lies in Montana."),
     ],
 )
-def test_no_other_report_of_tokens_is_taken_for_a_cut(
+def test_other_token_reports_are_not_mistaken_for_a_cut_prompt(
     context: int | None, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with served(context=context) as endpoint, caplog.at_level(logging.WARNING, "ga_dspy"):
@@ -113,7 +113,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("server", REFUSALS)
-def test_a_refused_prompt_is_shortened_whatever_the_server_says(server: str) -> None:
+def test_a_too_long_prompt_is_shortened_for_every_servers_wording(server: str) -> None:
     with served(context=4_000, refusal=REFUSALS[server]) as endpoint:
         assert ask(endpoint.lm()).answer == "Montana"
     assert 2 <= len(endpoint.requests) <= 3
@@ -123,7 +123,7 @@ def test_a_refused_prompt_is_shortened_whatever_the_server_says(server: str) -> 
 
 
 @pytest.mark.parametrize("server", ["vllm, 2025", "vllm, 2026"])
-def test_a_prompt_that_fits_without_room_for_a_whole_reply_is_sent_whole(server: str) -> None:
+def test_a_prompt_that_leaves_too_little_room_for_the_reply_is_not_shortened(server: str) -> None:
     with served(context=6_000, refusal=REFUSALS[server]) as endpoint:
         assert ask(endpoint.lm()).answer == "Montana"
     first, second = endpoint.requests
@@ -131,13 +131,13 @@ def test_a_prompt_that_fits_without_room_for_a_whole_reply_is_sent_whole(server:
     assert first["messages"] == second["messages"]
 
 
-def test_a_server_error_about_the_window_is_no_outage() -> None:
+def test_a_500_about_the_context_window_is_not_an_outage() -> None:
     error = dspy.LMServerError(REFUSALS["llama.cpp, 2025"], status=500)
     assert too_long(error) and not is_transient(error)
     assert is_transient(dspy.LMServerError("the server is overloaded", status=500))
 
 
-def test_the_room_that_is_left_counts_neither_a_status_nor_the_reply() -> None:
+def test_the_status_code_and_the_reply_are_excluded_from_the_context_window() -> None:
     said = REFUSALS["llama.cpp"].format(sent=10_000, context=8_000) + " (400)"
     assert room_left(dspy.LMInvalidRequestError(said), 9_000) == pytest.approx(0.85 * 0.8)
     said = REFUSALS["vllm, 2025"].format(context=8_000, total=11_000, sent=10_000, reply=1_000)
@@ -160,13 +160,15 @@ def test_the_room_that_is_left_counts_neither_a_status_nor_the_reply() -> None:
         ("http://8.8.8.8/v1", False),
     ],
 )
-def test_a_local_server_has_ten_minutes_for_a_call_another_two(address: str, local: bool) -> None:
+def test_the_default_timeout_is_ten_minutes_for_local_servers_and_two_for_others(
+    address: str, local: bool
+) -> None:
     assert is_local(address) == local
     assert choose_lm("openai/m", address, None).kwargs["timeout"] == (600 if local else 120)
     assert choose_lm("openai/m", address, 7).kwargs["timeout"] == 7
 
 
-def test_an_address_in_the_environment_counts_for_the_timeout_as_for_the_cap(
+def test_an_address_in_the_environment_sets_the_default_timeout_and_reply_cap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_BASE", "https://models.example.com/v1")
@@ -184,7 +186,7 @@ def test_a_served_question_has_time_for_more_than_one_slow_call() -> None:
         assert choose_deadline(7, lms) == 7
 
 
-def test_a_call_that_is_too_slow_says_what_to_do() -> None:
+def test_a_call_that_times_out_suggests_a_remedy() -> None:
     with (
         served(latency=0.5) as endpoint,
         ga_dspy.patient(retries=1),
@@ -196,7 +198,7 @@ def test_a_call_that_is_too_slow_says_what_to_do() -> None:
     assert is_timeout(caught.value) and "--lm-set max_tokens=" in str(caught.value)
 
 
-def test_a_server_that_cannot_be_reached_is_down_and_not_slow() -> None:
+def test_an_unreachable_server_is_reported_as_down_not_slow() -> None:
     error = dspy.LMTransportError("timed out connecting to 10.0.0.5:8000")
     error.__cause__ = TimeoutError()
     assert not is_timeout(error) and is_transient(error)
@@ -205,7 +207,7 @@ def test_a_server_that_cannot_be_reached_is_down_and_not_slow() -> None:
 # --- A cap on replies, and thoughts
 
 
-def test_replies_of_a_local_lm_are_capped_unless_somebody_did() -> None:
+def test_replies_of_a_local_lm_are_capped_unless_a_cap_is_set() -> None:
     with served() as endpoint:
         ask(endpoint.lm())
         ask(endpoint.lm(max_tokens=300))
@@ -227,7 +229,7 @@ def test_replies_of_other_lms_have_no_cap() -> None:
 
 
 @pytest.mark.parametrize("retries", [1, 10])
-def test_an_lm_that_thinks_is_capped_no_more_once_that_is_seen(retries: int) -> None:
+def test_the_reply_cap_is_lifted_for_an_lm_that_emits_reasoning(retries: int) -> None:
     with served(thoughts="Let me see. " * 1_000) as endpoint, ga_dspy.patient(retries=retries):
         found = ask(endpoint.lm())
         ask(endpoint.lm(), question="And where is that?")
@@ -235,14 +237,14 @@ def test_an_lm_that_thinks_is_capped_no_more_once_that_is_seen(retries: int) -> 
     assert tokens_asked_for(endpoint) == [1_500, None, None]
 
 
-def test_a_reply_of_thoughts_alone_says_so() -> None:
+def test_a_reply_with_only_reasoning_is_reported_as_such() -> None:
     with served(thoughts="Let me see. " * 1_000) as endpoint:
         found = ask(endpoint.lm(max_tokens=200))
     (failure,) = found.failures
     assert "it was cut off at the token limit: it has thoughts and no answer" in failure
 
 
-def test_thoughts_apart_from_a_whole_reply_are_no_part_of_it() -> None:
+def test_a_separate_reasoning_field_is_not_part_of_the_reply() -> None:
     with served(thoughts="[[ ## answer ## ]]\nOregon") as endpoint:
         found = ask(endpoint.lm())
     assert (found.answer, found.failures) == ("Montana", ())

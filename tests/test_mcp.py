@@ -91,7 +91,7 @@ def test_a_session_over_stdin_asks_and_searches(folder: Path) -> None:
     talk(command, whole_session)
 
 
-def test_keys_that_nobody_could_send_are_an_error(tmp_path: Path) -> None:
+def test_keys_without_http_are_an_error(tmp_path: Path) -> None:
     asking: Any = None
     with pytest.raises(InputError, match="--keys without --http"):
         mcp(asking, ServerOptions(keys=tmp_path / "keys.toml"))
@@ -108,7 +108,7 @@ def test_a_session_over_http_asks_and_searches(index: ga_dspy.Index) -> None:
         talk(url, whole_session)
 
 
-def test_over_http_only_who_has_a_key_may_ask(index: ga_dspy.Index) -> None:
+def test_over_http_a_request_without_a_valid_key_is_refused(index: ga_dspy.Index) -> None:
     with over_http(index, KEY.encode()) as url:
         assert httpx2.post(url, json={}).status_code == 401
         proxied = {"Authorization": f"Bearer {KEY}", "Host": "documents.example"}
@@ -126,7 +126,7 @@ def test_over_http_only_who_has_a_key_may_ask(index: ga_dspy.Index) -> None:
         assert asyncio.run(session()) == 2
 
 
-def test_an_agent_is_told_what_was_wrong_and_no_more(index: ga_dspy.Index) -> None:
+def test_an_agent_sees_expected_errors_but_no_internals(index: ga_dspy.Index) -> None:
     def broken(query: str, k: int) -> list[str]:
         if query == "foreseen":
             raise ConnectionError("the store is away")

@@ -53,7 +53,7 @@ def test_metadata_cannot_be_changed() -> None:
     assert BRIDGE.metadata == FILED
 
 
-def test_what_json_cannot_hold_is_kept_as_text_or_left_out() -> None:
+def test_values_that_json_cannot_represent_become_text_or_are_dropped() -> None:
     kept = Metadata(
         {
             "date": datetime.date(2019, 4, 1), "n": np.int64(4), "nan": float("nan"), "no": None,
@@ -70,7 +70,7 @@ def test_what_json_cannot_hold_is_kept_as_text_or_left_out() -> None:
     json.dumps(kept, allow_nan=False)
 
 
-def test_a_passage_without_metadata_is_written_as_before() -> None:
+def test_empty_metadata_is_not_serialised() -> None:
     plain = Passage(id="7", title="Oslo", text="A city.")
     assert plain.model_dump() == {"id": "7", "text": "A city.", "title": "Oslo"}
     assert repr(plain) == "Passage(id='7', text='A city.', title='Oslo')"
@@ -93,13 +93,13 @@ def test_a_passage_without_metadata_is_written_as_before() -> None:
         ),
     ],
 )
-def test_a_retrievers_metadata_says_where_a_passage_is_from(item: Any, source: str) -> None:
+def test_the_source_is_read_from_a_retrievers_metadata(item: Any, source: str) -> None:
     (passage,) = as_retriever(lambda query: [item])("a", 1)
     assert passage.source == source
     assert "score" not in passage.metadata
 
 
-def test_metadata_stands_in_the_evidence_and_never_in_a_prompt() -> None:
+def test_metadata_is_in_the_evidence_and_never_in_a_prompt() -> None:
     assert "halden-bridge" not in render_passage(1, BRIDGE)
     program = GraphAnchor(lambda query: [BRIDGE], max_steps=1)
     with dspy.context(lm=extractive_lm()):
@@ -110,7 +110,7 @@ def test_metadata_stands_in_the_evidence_and_never_in_a_prompt() -> None:
     assert found.to_dict()["evidence"][0]["metadata"] == FILED
 
 
-def test_a_statements_citation_says_file_and_page() -> None:
+def test_a_citation_has_file_and_page() -> None:
     from ga_dspy.programs.evidence import check_citations
 
     (citation,) = check_citations("Nils Haug designed the Halden Bridge [1].", {1: BRIDGE})
@@ -126,7 +126,7 @@ def test_a_stored_index_keeps_metadata(tmp_path: Path) -> None:
     assert again.get("b").metadata == FILED
 
 
-def test_metadata_counts_in_the_hash_of_the_passages_only_where_there_is_some() -> None:
+def test_the_hash_of_passages_includes_metadata_only_if_present() -> None:
     plain = Passage(id="7", title="Oslo", text="A city.")
 
     def source_hash(passage: Passage) -> str:

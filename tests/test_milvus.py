@@ -49,18 +49,20 @@ def check_same(remote: Index, local: Index, question: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sparse", "dense", "hybrid", "linked"])
-def test_every_kind_of_search_finds_the_same(here: Index, there: Index, kind: str) -> None:
+def test_every_kind_of_search_finds_what_a_local_index_finds(
+    here: Index, there: Index, kind: str
+) -> None:
     for question in QUESTIONS:
         check_same(there.as_kind(kind), here.as_kind(kind), question)
 
 
-def test_conditions_are_refused_when_they_are_given(there: Index) -> None:
+def test_conditions_are_refused_as_soon_as_they_are_given(there: Index) -> None:
     for narrow in (there.only, VanillaRAG(there).only):
         with pytest.raises(InputError, match=r"conditions on metadata for an index .* Milvus"):
             narrow({"tenant": "acme"})
 
 
-def test_the_manifest_alone_is_enough_to_search_and_not_to_change(
+def test_the_manifest_is_enough_to_search_but_not_to_change_an_index(
     there: Index, tmp_path: Path
 ) -> None:
     assert there.path is not None
@@ -74,7 +76,7 @@ def test_the_manifest_alone_is_enough_to_search_and_not_to_change(
         alone.delete([first.id])
 
 
-def test_what_is_added_and_deleted_is_found_as_in_an_index_built_from_scratch(
+def test_added_and_deleted_passages_give_the_results_of_a_new_index(
     tmp_path: Path,
 ) -> None:
     index = made(tmp_path, "index", milvus=str(tmp_path / "milvus.db"))
@@ -102,14 +104,14 @@ def test_a_sparse_index_needs_no_vectors(tmp_path: Path, here: Index) -> None:
     assert index(QUESTIONS[0]) == here.as_kind("sparse")(QUESTIONS[0])
 
 
-def test_a_server_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(GaDspyError, match="no answer from Milvus at http://127"):
         made(tmp_path, "index", milvus="http://127.0.0.1:1")
     with pytest.raises(InputError, match="contains a password"):
         made(tmp_path, "other", milvus="http://user:secret@127.0.0.1:1")
 
 
-def test_the_command_line_builds_and_searches_there(
+def test_the_command_line_builds_and_searches_a_milvus_index(
     tmp_path: Path, command: Callable[..., Any]
 ) -> None:
     (tmp_path / "docs").mkdir()

@@ -102,13 +102,13 @@ TITLES = [line.partition(" # ")[2] for line in CASES.strip().split("\n") if line
 
 
 @pytest.mark.parametrize("case", read_cases(CASES, {}), ids=TITLES)
-def test_a_name_means_as_many_things_as_its_passages_tell_apart(case: Case) -> None:
+def test_a_graph_separates_the_namesakes_that_its_passages_distinguish(case: Case) -> None:
     for form, in_steps, reverse in product(FORMS, (False, True), (False, True)):
         assert case.is_right(case.graph(form, in_steps, reverse)), (form, in_steps, reverse)
 
 
 @pytest.mark.parametrize("case", read_cases(CASES, {}), ids=TITLES)
-def test_a_graph_of_a_corpus_tells_the_same_things_apart(case: Case) -> None:
+def test_a_corpus_graph_separates_the_same_namesakes(case: Case) -> None:
     for form in FORMS:
         assert case.is_right(case.corpus(form)), form
 
@@ -125,7 +125,7 @@ MIT = Passage(id="m", title="MIT", text="MIT is a university in Cambridge.")
 BRIDGE = Passage(id="b", title="Old Pier", text="The Old Pier stands in Cambridge.")
 
 
-def test_namesakes_that_relations_tell_apart_are_shown_by_what_does() -> None:
+def test_namesakes_separated_by_a_relation_are_labelled_with_it() -> None:
     graph = read(
         ENGLAND,
         HARVARD,
@@ -135,7 +135,7 @@ def test_namesakes_that_relations_tell_apart_are_shown_by_what_does() -> None:
     assert shown == {"Cambridge (England)", "Cambridge (Massachusetts)"}
 
 
-def test_what_tells_namesakes_apart_outlives_json() -> None:
+def test_distinguishing_traits_survive_a_json_round_trip() -> None:
     lines = "- Cambridge (city) [1]\n1. Harvard -> located in -> Cambridge [2]"
     graph = read(ENGLAND, HARVARD, lines=lines)
     assert from_json(to_json(graph)).entities == graph.entities
@@ -149,20 +149,20 @@ def test_an_approximate_year_is_compared_like_any_other(life: str) -> None:
     assert len(graph.find_all("Ali Fox")) == 2
 
 
-def test_two_passages_that_mention_a_common_name_in_passing_meet_in_a_joint() -> None:
+def test_a_common_name_mentioned_in_passing_by_two_passages_is_a_joint() -> None:
     lines = "1. MIT -> located in -> Cambridge [1]\n2. Old Pier -> stands in -> Cambridge [2]"
     graph = read(MIT, BRIDGE, lines=lines)
     assert graph.is_joint("Cambridge", {"m"}, {"b"})
     assert not graph.is_joint("Cambridge", {"m"}, {"m", "b"})
 
 
-def test_a_passage_about_the_thing_is_no_joint() -> None:
+def test_a_passage_about_the_entity_makes_no_joint() -> None:
     lines = "1. Cambridge -> located in -> England [1]\n2. Old Pier -> stands in -> Cambridge [2]"
     graph = read(ENGLAND, BRIDGE, lines=lines)
     assert not graph.is_joint("Cambridge", {"e"}, {"b"})
 
 
-def test_a_passage_about_one_of_two_namesakes_leaves_a_joint() -> None:
+def test_a_passage_about_one_of_two_namesakes_does_not_remove_the_joint() -> None:
     lines = """1. Cambridge -> located in -> England [1]
         2. Harvard -> located in -> Cambridge [2]
         3. Old Pier -> stands in -> Cambridge [3]"""
@@ -172,7 +172,7 @@ def test_a_passage_about_one_of_two_namesakes_leaves_a_joint() -> None:
     assert graph.is_joint(bridge.tail, {"b"}, {"h"})
 
 
-def test_a_name_that_few_bear_is_no_joint() -> None:
+def test_a_rare_name_is_not_a_joint() -> None:
     one = Passage(id="1", title="Halls", text="The Northern Arts Guild met in 1901.")
     other = Passage(id="2", title="Guilds", text="Ada led the Northern Arts Guild.")
     lines = "- Northern Arts Guild [1]\n1. Ada -> led -> Northern Arts Guild [2]"

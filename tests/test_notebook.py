@@ -25,7 +25,7 @@ def prediction() -> Any:
         return GraphAnchor(lambda query, k: [PASSAGE])(question="Where was Lea born?")
 
 
-def test_what_a_notebook_shows_is_escaped_and_short(prediction: Any) -> None:
+def test_notebook_html_is_escaped_and_short(prediction: Any) -> None:
     shown = [value._repr_html_() for value in (prediction, prediction.graph, PASSAGE)]
     shown.append(Index.from_passages([PASSAGE], kind="sparse")._repr_html_())
     for html in shown:
@@ -39,7 +39,7 @@ def test_a_prediction_shows_its_answer_evidence_and_steps(prediction: Any) -> No
         assert part in html
 
 
-def test_a_prediction_and_a_graph_are_one_line_at_a_prompt(prediction: Any) -> None:
+def test_the_repr_of_a_prediction_and_of_a_graph_is_one_line(prediction: Any) -> None:
     assert repr(prediction.graph) == "KnowledgeGraph(entities=2, relations=1)"
     assert repr(prediction) == (
         "Prediction(answer='Bern', verdict='answered', supported='chained', evidence=1, passages=1,"
@@ -49,7 +49,7 @@ def test_a_prediction_and_a_graph_are_one_line_at_a_prompt(prediction: Any) -> N
     assert "Lea" in str(prediction.graph)
 
 
-def test_of_a_long_table_only_what_is_shown_is_written() -> None:
+def test_a_long_table_writes_only_the_rows_it_shows() -> None:
     class Unshown:
         def __str__(self) -> str:
             raise AssertionError
@@ -58,6 +58,6 @@ def test_of_a_long_table_only_what_is_shown_is_written() -> None:
     assert "Bern" in html and "5,000 more" in html
 
 
-def test_a_prediction_without_steps_shows_what_it_has() -> None:
+def test_a_prediction_without_steps_can_be_displayed() -> None:
     made = Prediction(answer=HOSTILE)
     assert "answer=" in repr(made) and "<img" not in made._repr_html_()

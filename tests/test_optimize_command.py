@@ -52,14 +52,14 @@ def test_two_custom_files_without_a_shared_question_can_be_compiled_on(tmp_path:
 
 
 @pytest.mark.parametrize("number", ["0", "30"])
-def test_a_validation_set_that_is_empty_or_takes_all_is_refused(
+def test_a_validation_set_of_none_or_all_questions_is_refused(
     number: str,
 ) -> None:
     with pytest.raises(InputError, match="from 1 to 29"):
         read_questions("hotpotqa", demo.questions("train"), number, None)
 
 
-def test_settings_of_a_recipe_are_read_as_json_or_text() -> None:
+def test_recipe_settings_are_read_as_json_or_text() -> None:
     assert read_pairs(["demos=2", "merge=false", "encoder=auto"], "--set") == {
         "demos": 2,
         "merge": False,
@@ -69,7 +69,7 @@ def test_settings_of_a_recipe_are_read_as_json_or_text() -> None:
         read_pairs(["demos"], "--set")
 
 
-def test_without_a_terminal_a_cap_or_a_yes_is_needed() -> None:
+def test_without_a_terminal_a_cap_or_yes_is_required() -> None:
     console = Console(file=StringIO())
     with pytest.raises(InputError, match="--yes, or a cap"):
         Lines(console).confirm(COST)

@@ -130,9 +130,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_recipe_keeps_the_lms_of_steps_to_its_end_and_makes_no_call_a_second_time(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_recipe_keeps_step_lms_and_repeats_no_call(name: str, tmp_path: Path) -> None:
     small, big = scripted_lm(task), scripted_lm(task)
     big.model = "ga-dspy/big"
     program = GraphAnchor(search, max_steps=3, k=2)
@@ -163,7 +161,7 @@ def test_a_recipe_keeps_the_lms_of_steps_to_its_end_and_makes_no_call_a_second_t
         assert loaded(question=TEST[1].question).answer == "State21"
 
 
-def test_a_cap_holds_for_the_lms_of_steps_too(tmp_path: Path) -> None:
+def test_a_cap_applies_to_step_lms(tmp_path: Path) -> None:
     program = GraphAnchor(search, max_steps=3, k=2)
     program.answer.lm = dspy.LM("openai/unheard-of")
     small = dspy.LM("openai/gpt-4.1-nano")
@@ -191,7 +189,7 @@ def test_every_recipe_has_a_test_that_runs_it() -> None:
     assert set(SMALL) | elsewhere == set(RECIPES)
 
 
-def test_a_recipe_leaves_the_given_program_and_its_signatures_as_they_are(tmp_path: Path) -> None:
+def test_a_recipe_does_not_change_the_given_program_or_its_signatures(tmp_path: Path) -> None:
     program = GraphAnchor(search, max_steps=3, k=2)
     before = {name: p.signature.instructions for name, p in program.named_predictors()}
     compiled("miprov2", tmp_path, settings=SMALL["miprov2"])
@@ -318,7 +316,7 @@ def test_a_program_that_could_not_be_saved_is_refused_before_any_call(
     assert not calls and not (tmp_path / "program.json").exists()
 
 
-def test_a_registered_class_with_a_module_of_its_own_is_compiled_and_loaded(
+def test_a_registered_class_with_a_custom_module_is_compiled_and_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Thinking(GraphAnchor):
@@ -361,7 +359,9 @@ def test_nothing_is_spent_if_the_estimate_is_not_confirmed(tmp_path: Path) -> No
         compiled("bootstrap", tmp_path, lm=scripted_lm([]), confirm=lambda cost: False)
 
 
-def test_a_program_that_fails_on_more_than_a_tenth_is_not_compiled(tmp_path: Path) -> None:
+def test_a_program_that_fails_on_over_a_tenth_of_the_questions_is_not_compiled(
+    tmp_path: Path,
+) -> None:
     def broken(prompt: str) -> Reply:
         return "no idea" if int(asked_of(prompt)) % 4 == 0 else task(prompt)
 
@@ -421,7 +421,7 @@ def test_the_summary_has_the_gain_and_the_cost(labeled: Outcome) -> None:
     assert {"calls", "tokens", "seconds"} < set(summary)
 
 
-def test_the_figure_shows_the_candidates_and_names_the_chosen_and_the_given(
+def test_the_figure_shows_the_candidates_and_labels_the_chosen_and_the_original(
     labeled: Outcome,
 ) -> None:
     assert labeled.figure.read_bytes().startswith(b"\x89PNG") and not labeled.unchanged
@@ -436,7 +436,7 @@ def test_the_figure_shows_the_candidates_and_names_the_chosen_and_the_given(
     assert 0 < given.tokens < chosen.tokens and tokens[0] < tokens[1]
 
 
-def test_without_matplotlib_a_compilation_leaves_no_figure_not_even_an_earlier_one(
+def test_without_matplotlib_no_figure_is_left_from_an_earlier_run(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "candidates.png").write_bytes(b"of an earlier one")
@@ -452,7 +452,7 @@ def test_each_candidate_is_reported_with_the_best_score_so_far(tmp_path: Path) -
     assert told[0].calls < told[1].calls and told[0].tokens < told[1].tokens
 
 
-def test_no_demo_shows_an_item_that_no_passage_supports(tmp_path: Path) -> None:
+def test_demos_contain_no_unsupported_items(tmp_path: Path) -> None:
     def inventive(prompt: str) -> Reply:
         reply = task(prompt)
         if isinstance(reply, dict) and "additions" in reply:
@@ -469,7 +469,7 @@ def test_no_demo_shows_an_item_that_no_passage_supports(tmp_path: Path) -> None:
     assert "Bob Smith" not in state and "not found" not in state
 
 
-def test_a_cap_stops_cleanly_and_the_best_so_far_is_kept(tmp_path: Path) -> None:
+def test_a_cap_stops_the_recipe_and_the_best_so_far_is_kept(tmp_path: Path) -> None:
     free = compiled("bootstrap-rs", tmp_path / "free", settings=SMALL["bootstrap-rs"])
     lm = scripted_lm(task)
     capped = compiled(
@@ -485,7 +485,7 @@ def test_a_cap_stops_cleanly_and_the_best_so_far_is_kept(tmp_path: Path) -> None
     assert not verify(tmp_path / "capped")
 
 
-def test_a_cap_that_ends_the_choice_is_named_and_the_program_as_given_is_kept(
+def test_a_cap_reached_during_the_choice_keeps_the_original_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = {"settings": {"demos": 2}}
@@ -533,7 +533,7 @@ LARGE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_cap_stops_every_recipe_proposals_and_reflections_among_what_counts(
+def test_a_cap_stops_every_recipe_including_proposals_and_reflections(
     name: str, tmp_path: Path
 ) -> None:
     proposed: list[str] = []
@@ -620,7 +620,7 @@ def test_a_transient_failure_in_the_baseline_makes_no_program_better(tmp_path: P
     assert (outcome.verdict, outcome.better, outcome.failures) == ("unchanged", False, (0, 0))
 
 
-def test_an_unchanged_program_is_not_measured_a_second_time(tmp_path: Path) -> None:
+def test_an_unchanged_program_is_not_measured_twice(tmp_path: Path) -> None:
     lm = scripted_lm(lambda prompt: {**task(prompt), "answer": "x"})  # type: ignore[dict-item]
     outcome = compiled("labeled", tmp_path, lm=lm, **TWO)
     assert outcome.unchanged and outcome.after == outcome.before
@@ -680,7 +680,7 @@ def test_sets_that_share_an_id_or_a_text_are_refused() -> None:
         )
 
 
-def test_fingerprints_differ_with_the_questions() -> None:
+def test_the_fingerprint_of_a_question_set_depends_on_its_questions() -> None:
     one, two = (fingerprints({"train": [row("1", t)]}, {"train": "t.json"}) for t in "ab")
     assert one["train"]["name"] == "t.json" and one["train"]["n"] == 1
     assert one["train"]["sha256"] != two["train"]["sha256"]

@@ -90,7 +90,7 @@ BESIDE = {"passages_read_before": PASSAGES, "passages": "[2] Other\nNothing of i
         ("answer", ANSWER),
     ],
 )
-def test_a_sound_demo_is_kept_whether_its_graph_is_text_or_typed(
+def test_a_faultless_demo_is_kept_with_a_text_or_a_typed_graph(
     name: str, demo: dict[str, Any]
 ) -> None:
     typed = {k: GraphProposal.model_validate(v) if k == "additions" else v for k, v in demo.items()}
@@ -106,14 +106,14 @@ def test_a_demo_keeps_only_fields_of_its_predictor() -> None:
     assert set(clean.program.answer.demos[0].keys()) == set(ANSWER)
 
 
-def test_a_shortened_demo_shows_the_new_passages_that_it_cites() -> None:
+def test_a_shortened_demo_keeps_the_new_passages_that_it_cites() -> None:
     other = "[2] Butte\nButte is a town.\n\n[3] Helena\n  Parts:\n  [1] East"
     demo = dspy.Example(**{**READ, "passages": f"{PASSAGES}\n\n{other}", "reasoning": "Not [3]."})
     assert shortened(demo).passages == f"{PASSAGES}\n\n[3] Helena\n  Parts:\n  [1] East"
     assert shortened(demo).tried == READ["tried"]
 
 
-def test_a_demo_that_cites_no_passage_keeps_all_when_shortened() -> None:
+def test_a_demo_without_citations_is_not_shortened() -> None:
     demo = dspy.Example(**{**ANSWER, "links": ""})
     assert shortened(demo) == demo
 
@@ -129,7 +129,7 @@ def test_rows_become_demos_of_the_answer_step_only() -> None:
     assert "Montana" in lm.engine.prompts[0] and "gold" not in lm.engine.prompts[0]
 
 
-def test_prompts_read_as_instruction_and_numbered_demos() -> None:
+def test_prompts_are_rendered_as_instruction_and_numbered_demos() -> None:
     shown = prompts(program_with("answer", ANSWER))
     assert shown["answer"].instruction.startswith("Answer the question from the passages")
     assert "\n\n--- demo 1 ---\nquestion: Where?" in str(shown["answer"])

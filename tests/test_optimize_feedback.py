@@ -69,7 +69,7 @@ class Run:
         return str(result.feedback)
 
 
-def test_a_right_yes_or_no_is_not_blamed_for_words_that_no_passage_has() -> None:
+def test_a_correct_yes_or_no_is_not_criticised_for_missing_words() -> None:
     gold = GOLD.copy(answer="yes", answers=("yes",))
     run = Run([FIRST, UNSURE, answer("Yes")], gold=gold)
     assert run.prediction.supported == "quoted"
@@ -92,7 +92,7 @@ def test_a_run_without_faults_gets_no_criticism() -> None:
         }
 
 
-def test_sufficient_said_too_early_names_the_hop_and_the_passage() -> None:
+def test_a_premature_sufficient_names_the_hop_and_the_missing_passage() -> None:
     run = Run([read(SEAT, "sufficient"), answer("Idaho", "not in passages", "")])
     assert 'Step 1: "sufficient" was said too early' in run.told("read")
     assert '"Carbon County" had not been read' in run.told("read")
@@ -168,7 +168,7 @@ def test_a_failed_run_scores_0_and_the_feedback_says_so() -> None:
         assert (result.score, result.feedback) == (0.0, "The program failed: there is no answer.")
 
 
-def test_gold_reaches_no_prompt_of_the_program() -> None:
+def test_gold_answers_and_titles_are_in_no_prompt() -> None:
     lm = scripted_lm([FIRST, UNSURE, answer("Montana")])
     with dspy.context(lm=lm):
         GraphAnchor(search)(**GOLD.copy(answer="SECRET", gold_titles=("HIDDEN",)).inputs())

@@ -171,7 +171,7 @@ def test_a_closed_book_program_gets_no_feedback_on_passages() -> None:
 
 
 @pytest.mark.parametrize("program", [VanillaRAG, IRCoT, IterRetGen, SearchR1, DeepNote, ClosedBook])
-def test_the_whole_feedback_on_a_program_without_a_graph_speaks_of_none(
+def test_feedback_on_a_program_without_a_graph_does_not_mention_one(
     program: type[MultiHopProgram],
 ) -> None:
     prediction = dspy.Prediction(answer="Douro", passages=(MARLOW,), steps=(), supported=False)

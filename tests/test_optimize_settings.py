@@ -22,7 +22,7 @@ def ships(n: int) -> list[dspy.Example]:
     ]
 
 
-def test_the_settings_recipe_keeps_what_scores_higher_and_the_artifact_has_it(
+def test_the_settings_recipe_saves_the_settings_that_score_higher(
     tmp_path: Path,
 ) -> None:
     def reply(prompt: str) -> Reply:

@@ -75,7 +75,7 @@ def test_a_repeated_request_gets_two_replies_and_both_are_replayed(tmp_path: Pat
     assert given == [[["one"], ["two"]]] * 2
 
 
-def test_a_programs_calls_are_those_of_the_ledger_sent_or_replayed(tmp_path: Path) -> None:
+def test_a_program_counts_the_same_calls_as_the_ledger(tmp_path: Path) -> None:
     program = VanillaRAG(lambda query, k: ["Red Lodge | A city in Montana."])
     reply = "[[ ## cited ## ]]\n1\n\n[[ ## answer ## ]]\nMontana"
 
@@ -93,7 +93,7 @@ def test_a_programs_calls_are_those_of_the_ledger_sent_or_replayed(tmp_path: Pat
 # --- Caps
 
 
-def test_threads_together_never_make_more_calls_than_the_cap(ledger: CallStore) -> None:
+def test_concurrent_threads_never_exceed_the_cap_of_calls(ledger: CallStore) -> None:
     lm = scripted_lm(echo)
     capped = paying(lm, ledger, Caps(calls=20))
 
@@ -109,7 +109,7 @@ def test_threads_together_never_make_more_calls_than_the_cap(ledger: CallStore) 
     assert len(lm.engine.prompts) == ledger.spent.calls == 20
 
 
-def test_a_stop_passes_through_code_that_catches_every_exception(ledger: CallStore) -> None:
+def test_reaching_a_cap_is_not_caught_by_except_exception(ledger: CallStore) -> None:
     capped = paying(scripted_lm(echo), ledger, Caps(tokens=1))
 
     def swallowing() -> None:
@@ -154,7 +154,7 @@ def test_a_closed_gate_blocks_calls_of_threads_that_an_optimizer_left_running(
             left_behind("x")
 
 
-def test_money_is_counted_and_a_call_without_a_price_ends_a_cap_of_money(ledger: CallStore) -> None:
+def test_money_is_counted_and_an_unknown_price_ends_a_cap_of_money(ledger: CallStore) -> None:
     priced = scripted_lm(echo).copy(model="ga-dspy/extractive")
     paying(priced, ledger, Caps(money=1.0))("x")
     assert ledger.spent.money == 0.0
@@ -231,7 +231,7 @@ def test_copies_of_an_lm_share_one_ledger_and_none_leaves_the_process(
         pickle.dumps(asked)
 
 
-def test_a_gate_that_another_thread_closes_meanwhile_stays_closed(
+def test_a_gate_closed_by_another_thread_stays_closed(
     ledger: CallStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(ledger, Caps(calls=3))
@@ -247,7 +247,7 @@ def test_a_gate_that_another_thread_closes_meanwhile_stays_closed(
         gate.admit(Spent(calls=1))
 
 
-def test_an_lm_in_a_nested_context_pays_and_the_outer_one_is_back_afterwards(
+def test_an_lm_in_a_nested_context_is_counted_and_the_outer_one_is_restored(
     ledger: CallStore,
 ) -> None:
     task, proposer = scripted_lm([{"answer": "outer"}] * 2), scripted_lm([{"answer": "inner"}])
@@ -327,14 +327,14 @@ def test_callbacks_of_the_lm_itself_are_kept(ledger: CallStore) -> None:
     assert heard.events == ["x", ["said 3"]]
 
 
-def test_cost_and_outputs_are_known_where_history_is_switched_off(ledger: CallStore) -> None:
+def test_cost_and_outputs_are_known_with_history_disabled(ledger: CallStore) -> None:
     lm = paying(scripted_lm(echo), ledger)
     with dspy.context(disable_history=True):
         assert lm("some prompt") == ["said 13"]
     assert lm.history == [] and ledger.spent.tokens > 0
 
 
-def test_an_answer_cut_off_at_the_token_limit_is_cut_off_when_replayed(tmp_path: Path) -> None:
+def test_a_truncated_answer_is_still_truncated_when_replayed(tmp_path: Path) -> None:
     def use(paying: LMWrapper) -> Any:
         paying("x")
         return paying.history[0]["response"].finish_reason
@@ -451,7 +451,7 @@ def endpoints() -> Iterator[list[dspy.LM]]:
         server.server_close()
 
 
-def test_calls_to_an_endpoint_are_kept_by_address_and_replayed_without_a_request(
+def test_calls_are_stored_per_address_and_replayed_without_a_request(
     endpoints: list[dspy.LM], tmp_path: Path
 ) -> None:
     said = []
@@ -465,7 +465,7 @@ def test_calls_to_an_endpoint_are_kept_by_address_and_replayed_without_a_request
     assert b"call 1" in kept and b"verysecret" not in kept
 
 
-def test_another_timeout_or_number_of_retries_pays_for_nothing_again(
+def test_changing_the_timeout_or_retries_repeats_no_call(
     endpoints: list[dspy.LM], tmp_path: Path
 ) -> None:
     lm, path = endpoints[0], tmp_path / "ledger.sqlite"
@@ -476,7 +476,7 @@ def test_another_timeout_or_number_of_retries_pays_for_nothing_again(
         assert ledger.spent.replayed == 1
 
 
-def test_a_call_from_dspys_cache_costs_the_tokens_that_its_reply_reports(
+def test_a_call_answered_by_dspys_cache_counts_the_reported_tokens(
     endpoints: list[dspy.LM], tmp_path: Path
 ) -> None:
     cached = endpoints[0].copy(cache=True)

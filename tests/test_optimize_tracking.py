@@ -123,7 +123,7 @@ def text(client: Any, run: str, path: str) -> str:
     return Path(client.download_artifacts(run, path)).read_text(encoding="utf-8")
 
 
-def test_by_default_everything_is_kept_in_a_database_beside_the_artifacts(
+def test_by_default_tracking_uses_a_database_next_to_the_artifacts(
     root: Path, tmp_path: Path
 ) -> None:
     logged = tracked(root)
@@ -133,7 +133,7 @@ def test_by_default_everything_is_kept_in_a_database_beside_the_artifacts(
     assert logged.how_to_open.endswith(shown)
 
 
-def test_a_compilation_is_a_run_and_each_candidate_a_run_inside_it(logged: Logged) -> None:
+def test_a_compilation_is_a_run_with_a_nested_run_per_candidate(logged: Logged) -> None:
     (whole,) = runs(logged.client, "compile")
     nested = runs(logged.client, "candidate")
     assert (whole.info.run_id, whole.info.status) == (logged.tracked.run_id, "FINISHED")
@@ -144,7 +144,7 @@ def test_a_compilation_is_a_run_and_each_candidate_a_run_inside_it(logged: Logge
     assert [(point.step, point.value) for point in best] == [(1, 40.0), (2, 55.0), (3, 55.0)]
 
 
-def test_candidates_that_read_alike_can_be_told_apart_and_compared(logged: Logged) -> None:
+def test_candidates_are_distinguished_by_parameters_and_prompts(logged: Logged) -> None:
     nested = runs(logged.client, "candidate")
     assert len({run.data.params["read.instruction"] for run in nested}) == 3
     assert {run.data.params["read.demos"] for run in nested} == {"1", "2", "3"}
@@ -179,7 +179,7 @@ def test_the_run_has_the_gain_the_setup_and_the_data(logged: Logged) -> None:
     assert lost == {"asked": 40, "failures_before": 2, "failures_after": 0}
 
 
-def test_the_run_holds_predictions_the_artifact_and_the_figure_of_the_candidates(
+def test_the_run_has_the_predictions_the_artifact_and_the_candidates_figure(
     logged: Logged,
 ) -> None:
     import pandas as pd
@@ -192,7 +192,7 @@ def test_the_run_holds_predictions_the_artifact_and_the_figure_of_the_candidates
     assert "candidates.png" in [one.path for one in client.list_artifacts(run)]
 
 
-def test_prompts_are_versions_linked_to_the_run(logged: Logged) -> None:
+def test_prompts_are_versioned_and_linked_to_the_run(logged: Logged) -> None:
     (prompt,) = logged.client.search_prompts()
     assert prompt.name == "demo.read"
     shown = {v.version: (v.template, v.commit_message) for v in versions(logged.client)}
@@ -226,7 +226,7 @@ def test_an_unchanged_program_is_not_registered(root: Path) -> None:
     assert list(client.search_registered_models()) == []
 
 
-def test_a_version_of_the_model_has_its_scores_and_says_how_it_is_served(logged: Logged) -> None:
+def test_a_model_version_has_scores_and_serving_instructions(logged: Logged) -> None:
     place = "demo version 1: champion (no champion yet; better than its own baseline)"
     assert logged.tracked.place == place
     version = logged.client.get_model_version("demo", "1")
@@ -254,7 +254,7 @@ def test_no_secret_reaches_the_store(root: Path) -> None:
         assert [path for path in kept if secret.encode() in path.read_bytes()] == []
 
 
-def test_mlflows_global_settings_are_left_as_they_were(root: Path) -> None:
+def test_mlflows_global_settings_are_unchanged(root: Path) -> None:
     import mlflow
 
     mlflow.set_tracking_uri("sqlite:///of-the-app.db")
@@ -268,7 +268,7 @@ def test_mlflows_global_settings_are_left_as_they_were(root: Path) -> None:
         mlflow.set_tracking_uri(None)
 
 
-def test_a_server_that_accepts_and_never_answers_is_given_up(
+def test_a_server_that_never_responds_times_out(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
@@ -286,7 +286,7 @@ def test_a_file_that_is_not_a_store_is_named(root: Path) -> None:
         tracked(root)
 
 
-def test_the_alias_moves_to_a_program_that_beats_the_champion_and_to_no_other(root: Path) -> None:
+def test_the_alias_moves_only_to_a_program_that_beats_the_champion(root: Path) -> None:
     def registered(right: int, **changes: Any) -> str:
         return tracked(root, after=right, candidates=(), **changes).place
 
@@ -302,7 +302,7 @@ def test_the_alias_moves_to_a_program_that_beats_the_champion_and_to_no_other(ro
     assert str(client.get_model_version_by_alias("demo", "champion").version) == "4"
 
 
-def test_a_difference_that_chance_explains_does_not_make_a_champion() -> None:
+def test_an_insignificant_difference_does_not_make_a_champion() -> None:
     champion, reason = decide(outcome(Path(), after=22), report(20))
     assert not champion
     assert reason == "does not beat the champion: F1 +5.0 on 40 questions, p = 0.5"

@@ -121,7 +121,7 @@ def test_an_app_loads_the_champion_by_its_address(store: str) -> None:
 @pytest.mark.parametrize(
     "form", ["models:/towns/1", "models:/towns@champion", "runs:/{run}/artifact"]
 )
-def test_every_form_of_address_leads_to_the_artifact_that_was_saved(
+def test_every_form_of_address_resolves_to_the_saved_artifact(
     root: Path, store: str, form: str
 ) -> None:
     from mlflow import MlflowClient
@@ -152,12 +152,12 @@ def test_an_unknown_address_is_an_error_that_lists_the_models(
         resolve(address.format(run=run))
 
 
-def test_an_address_of_no_known_form_is_refused(store: str) -> None:
+def test_an_address_of_an_unknown_form_is_refused(store: str) -> None:
     with pytest.raises(InputError, match="models:/NAME@ALIAS"):
         resolve("models:/")
 
 
-def test_a_store_that_is_down_is_named(root: Path) -> None:
+def test_an_unreachable_store_is_named(root: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -178,7 +178,7 @@ def loaded(store: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
     mlflow.set_tracking_uri(None)
 
 
-def test_the_champion_loads_with_pickle_forbidden_and_answers(loaded: Any, root: Path) -> None:
+def test_the_champion_loads_and_answers_with_pickle_disabled(loaded: Any, root: Path) -> None:
     model = loaded.load_model("models:/towns@champion")
     (row,) = model.predict([{"question": "Where is Red Lodge?"}])
     assert (row["answer"], row["supported"], row["calls"]) == ("Montana", "quoted", 1)
@@ -186,9 +186,7 @@ def test_the_champion_loads_with_pickle_forbidden_and_answers(loaded: Any, root:
     assert not {".pkl", ".pickle", ".joblib"} & kept
 
 
-def test_a_compilation_that_is_replayed_registers_no_second_version(
-    tables: Path, tmp_path: Path
-) -> None:
+def test_a_replayed_compilation_registers_no_second_version(tables: Path, tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
     made(tmp_path, tables)
@@ -210,7 +208,7 @@ def graph_world(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_program_over_a_graph_is_packed_with_it_and_answers_as_it_is_served(
+def test_a_graph_program_is_packed_with_its_graph_and_answers_when_served(
     graph_world: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow
@@ -267,7 +265,7 @@ print(found)
 
 
 @pytest.mark.slow
-def test_no_pickle_is_read_on_any_way_to_a_program(store: str, root: Path) -> None:
+def test_loading_a_program_never_reads_pickle(store: str, root: Path) -> None:
     from mlflow import MlflowClient
 
     client = MlflowClient(store)
@@ -299,13 +297,13 @@ def test_compiling_saving_and_tracking_write_no_pickle(
     assert any((tmp_path / "mlartifacts").rglob("program.json"))
 
 
-def test_the_model_states_what_it_takes_and_gives(loaded: Any) -> None:
+def test_the_model_has_an_input_and_output_schema(loaded: Any) -> None:
     metadata = loaded.load_model("models:/towns@champion").metadata
     assert metadata.signature.inputs.input_names() == ["question"]
     assert {"answer", "supported", "evidence"} <= set(metadata.signature.outputs.input_names())
 
 
-def test_a_model_calls_no_lm_that_its_artifact_names(
+def test_a_model_does_not_call_the_lm_named_in_its_artifact(
     loaded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GA_DSPY_LM")
@@ -313,7 +311,7 @@ def test_a_model_calls_no_lm_that_its_artifact_names(
         loaded.load_model("models:/towns@champion")
 
 
-def test_a_model_packed_without_an_index_says_where_to_name_one(
+def test_a_model_packed_without_an_index_explains_how_to_set_one(
     loaded: Any, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bare = tmp_path / "model"

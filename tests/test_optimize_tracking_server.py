@@ -120,7 +120,7 @@ def client_of(uri: str) -> Any:
     return MlflowClient(uri, uri)
 
 
-def test_a_server_takes_a_whole_compilation_over_http(server: Server, root: Path) -> None:
+def test_a_compilation_is_tracked_over_http(server: Server, root: Path) -> None:
     tracked = compiled(server.uri, root)
     client = client_of(server.uri)
     run = client.get_run(tracked.run_id)

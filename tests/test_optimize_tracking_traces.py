@@ -72,7 +72,7 @@ def test_an_evaluation_is_a_run_with_its_protocol_scores_and_predictions(root: P
     assert len(json.loads(Path(path).read_text())["data"]) == 20
 
 
-def test_a_store_that_is_down_is_named(root: Path) -> None:
+def test_an_unreachable_store_is_named(root: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -80,7 +80,7 @@ def test_a_store_that_is_down_is_named(root: Path) -> None:
             track_evaluation(report(), uri=nobody, root=root)
 
 
-def test_the_store_of_the_environment_is_taken_before_the_local_one(
+def test_the_store_in_the_environment_takes_precedence_over_the_local_one(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "team").mkdir()
@@ -195,7 +195,7 @@ def test_a_judges_verdict_is_a_metric_and_the_feedback_on_a_trace(root: Path) ->
     assert "judge" not in assessed(root, changed)
 
 
-def test_traces_belong_to_the_run_they_are_made_for(root: Path) -> None:
+def test_traces_are_attached_to_their_run(root: Path) -> None:
     tracked = track_evaluation(report(), root=root)
     with dspy.context(lm=scripted_lm(script())):
         (trace,) = traced(root, QUESTION)
@@ -206,7 +206,7 @@ def test_traces_belong_to_the_run_they_are_made_for(root: Path) -> None:
     assert "Red Lodge is a city in Montana." in Path(page).read_text(encoding="utf-8")
 
 
-def test_a_question_that_fails_has_a_trace_with_the_error_and_the_next_is_asked(
+def test_a_failed_question_has_an_error_trace_and_the_next_is_asked(
     root: Path,
 ) -> None:
     secret = "sk-" + 24 * "x"
@@ -255,7 +255,7 @@ def test_no_more_requests_go_to_a_store_that_fails_during_tracing(
     assert not any("Who?" in prompt for prompt in lm.engine.prompts)
 
 
-def test_tracing_leaves_the_settings_of_mlflow_and_dspy_as_they_were(root: Path) -> None:
+def test_tracing_restores_the_settings_of_mlflow_and_dspy(root: Path) -> None:
     import mlflow
 
     def settings() -> tuple[Any, ...]:

@@ -47,37 +47,37 @@ def run(script: Sequence[Reply], retriever: Any = search, **settings: Any) -> An
         return GraphAnchor(retriever, **settings)(question=QUESTION)
 
 
-def test_an_outage_in_a_later_round_is_named_and_the_search_goes_on() -> None:
+def test_an_outage_in_a_later_round_is_recorded_and_the_search_continues() -> None:
     found = run([FIRST, DOWN, SECOND])
     assert (found.answer, len(found.steps)) == ("Montana", 3)
     assert "endpoint is down" in found.steps[1].failure
     assert found.failures == (found.steps[1].failure,)
 
 
-def test_passages_of_a_round_that_failed_are_read_in_the_next() -> None:
+def test_passages_of_a_failed_round_are_read_in_the_next() -> None:
     found = run([FIRST, DOWN, SECOND])
     assert found.steps[1].unread == ("carbon",)
     assert [relation.tail for relation in found.graph.relations] == ["Carbon County", "Montana"]
 
 
-def test_an_outage_in_the_first_read_costs_that_step_alone() -> None:
+def test_an_outage_in_the_first_read_loses_only_that_step() -> None:
     found = run([DOWN, {**FIRST, "next_query": "Carbon County"}, SECOND])
     assert found.answer == "Montana"
     assert found.steps[0].failure and found.steps[1].made
 
 
-def test_an_outage_in_the_answer_leaves_the_judge_s_candidate() -> None:
+def test_after_an_outage_in_the_answer_step_the_candidate_is_the_answer() -> None:
     found = run([FIRST, UNSURE, DOWN])
     assert (found.answer, found.supported) == ("Montana", "chained")
     assert "endpoint is down" in found.failures[0]
 
 
-def test_an_answer_that_cannot_be_read_leaves_the_judge_s_candidate() -> None:
+def test_after_an_unreadable_answer_the_candidate_is_the_answer() -> None:
     found = run([FIRST, UNSURE, *[""] * 4])
     assert found.answer == "Montana" and "answer step" in found.failures[0]
 
 
-def test_an_outage_from_the_second_call_on_still_ends_in_an_answer() -> None:
+def test_a_permanent_outage_after_the_first_call_still_gives_an_answer() -> None:
     found = run([FIRST, *[DOWN] * 9])
     assert (found.answer, found.supported) == ("Wyoming", None)
     assert len(found.failures) >= 3
@@ -98,7 +98,7 @@ def test_a_retriever_that_fails_at_first_is_an_error() -> None:
         run([FIRST], fails)
 
 
-def test_a_retriever_that_fails_later_costs_that_search_alone() -> None:
+def test_a_later_retriever_failure_loses_only_that_search() -> None:
     searched: list[str] = []
 
     def fails_once(query: str, k: int) -> list[Passage]:
@@ -113,7 +113,7 @@ def test_a_retriever_that_fails_later_costs_that_search_alone() -> None:
 
 
 @pytest.mark.parametrize("place", range(3))
-def test_a_failure_at_any_call_is_survived_and_named(place: int) -> None:
+def test_a_failure_at_any_call_is_recorded_and_the_question_answered(place: int) -> None:
     script: list[Reply] = [FIRST, UNSURE, ANSWER, ANSWER]
     script.insert(place, DOWN)
     found = run(script)
@@ -121,7 +121,7 @@ def test_a_failure_at_any_call_is_survived_and_named(place: int) -> None:
     assert found.failures
 
 
-def test_a_run_that_is_aborted_stays_aborted() -> None:
+def test_an_aborted_run_is_not_treated_as_an_outage() -> None:
     with pytest.raises(Exception, match="the cap is reached") as raised:
         run([FIRST, RunAborted("the cap is reached")])
     assert isinstance(raised.value.__cause__ or raised.value, RunAborted)
@@ -146,7 +146,7 @@ def test_an_evaluation_with_a_flaky_lm_finishes() -> None:
     assert len(scored.results) == 40
 
 
-def test_asyncio_survives_the_same_outages() -> None:
+def test_the_same_outages_are_survived_under_asyncio() -> None:
     async def ask() -> Any:
         lm = scripted_lm([FIRST, DOWN, UNSURE, DOWN])
         with dspy.context(lm=lm), ga_dspy.patient(retries=0):

@@ -53,14 +53,14 @@ def ask(lm: dspy.BaseLM, **changes: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", PASSING)
-def test_what_may_pass_is_asked_again_whatever_form_it_has(kind: str) -> None:
+def test_every_form_of_transient_error_is_retried(kind: str) -> None:
     with served(kind, kind) as (endpoint, lm):
         found = ask(lm)
     assert (found.answer, found.failures) == ("Montana", ())
     assert (found.calls, found.usage["answer"].failed, len(endpoint.requests)) == (1, 2, 3)
 
 
-def test_asyncio_asks_again_just_so() -> None:
+def test_asyncio_retries_transient_errors() -> None:
     async def answer(lm: Any) -> Any:
         with dspy.context(lm=lm):
             program = VanillaRAG(lambda query, k: [PASSAGE])
@@ -71,25 +71,25 @@ def test_asyncio_asks_again_just_so() -> None:
     assert (found.answer, found.calls, found.usage["answer"].failed) == ("Montana", 1, 3)
 
 
-def test_an_engine_of_one_s_own_whose_connection_breaks_is_asked_again() -> None:
+def test_a_connection_error_of_a_custom_engine_is_retried() -> None:
     assert ask(scripted_lm([RESET, RESET, ANSWER])).answer == "Montana"
 
 
-def test_a_bug_in_an_engine_is_not_asked_again() -> None:
+def test_a_bug_in_an_engine_is_not_retried() -> None:
     lm: Any = scripted_lm([ZeroDivisionError("division by zero"), ANSWER])
     with pytest.raises(dspy.LMError, match="division"):
         ask(lm)
     assert len(lm.engine.prompts) == 1
 
 
-def test_pauses_grow_and_are_spread(clock: Any) -> None:
+def test_pauses_grow_with_jitter(clock: Any) -> None:
     ask(scripted_lm([RESET] * 5 + [ANSWER]))
     for place, pause in enumerate(clock.pauses):
         assert 0.25 * 2**place <= pause <= 0.5 * 2**place
     assert len(set(clock.pauses)) == 5
 
 
-def test_a_call_whose_retries_are_used_up_raises_the_lm_s_own_error() -> None:
+def test_after_the_last_retry_the_lms_own_error_is_raised() -> None:
     lm: Any = scripted_lm([RESET] * 4)
     with pytest.raises(dspy.LMError, match="reset by peer") as raised:
         ask(lm, retries=3)
@@ -97,13 +97,13 @@ def test_a_call_whose_retries_are_used_up_raises_the_lm_s_own_error() -> None:
     assert is_transient(raised.value)
 
 
-def test_with_no_retries_an_error_is_raised_as_it_comes(clock: Any) -> None:
+def test_with_zero_retries_an_error_is_raised_at_once(clock: Any) -> None:
     with pytest.raises(dspy.LMError, match="reset by peer"):
         ask(scripted_lm([RESET]), retries=0)
     assert not clock.pauses
 
 
-def test_no_attempt_is_begun_after_the_time_of_a_call() -> None:
+def test_no_attempt_starts_after_the_timeout_of_a_call() -> None:
     lm: Any = scripted_lm([RESET] * 9)
     with pytest.raises(dspy.LMError):
         ask(lm, call=1.5)
@@ -111,13 +111,13 @@ def test_no_attempt_is_begun_after_the_time_of_a_call() -> None:
 
 
 @pytest.mark.parametrize("asked", ["600", "1e9", "Tue, 01 Jan 2099 00:00:00 GMT"])
-def test_a_server_that_asks_for_a_long_pause_gets_a_minute(asked: str, clock: Any) -> None:
+def test_a_long_retry_after_is_capped_at_a_minute(asked: str, clock: Any) -> None:
     with served("429", retry_after=asked) as (_, lm):
         assert ask(lm).answer == "Montana"
     assert clock.pauses == [60.0]
 
 
-def test_a_pause_that_a_server_asks_for_is_granted(clock: Any) -> None:
+def test_a_retry_after_is_respected(clock: Any) -> None:
     with served("429", retry_after="7") as (_, lm):
         ask(lm)
     assert clock.pauses == [7.0]
@@ -130,7 +130,7 @@ def test_a_pause_that_a_server_asks_for_is_granted(clock: Any) -> None:
         (lm15.RateLimitError, "You exceeded your current quota.\nPlease retry in 20.04s."),
     ],
 )
-def test_a_limit_per_minute_is_neither_one_of_the_prompt_nor_of_the_account(
+def test_a_rate_limit_is_not_mistaken_for_a_prompt_limit_or_a_quota(
     kind: Any, message: str
 ) -> None:
     lm: Any = scripted_lm([kind(message, status=429)] * 2 + [ANSWER])
@@ -138,7 +138,7 @@ def test_a_limit_per_minute_is_neither_one_of_the_prompt_nor_of_the_account(
     assert len(set(lm.engine.prompts)) == 1
 
 
-def test_a_prompt_that_a_filter_refuses_ends_no_run() -> None:
+def test_a_prompt_refused_by_a_content_filter_does_not_end_the_run() -> None:
     refused = lm15.AuthError("The model requires moderation. Your input was flagged.", status=403)
     with pytest.raises(dspy.LMAuthError) as raised:
         ask(scripted_lm([refused] * 9))
@@ -149,39 +149,37 @@ def test_a_prompt_that_a_filter_refuses_ends_no_run() -> None:
     ("kind", "remedy"),
     [("401", "API key"), ("404", "model's name"), ("quota", "credit and quota")],
 )
-def test_what_will_not_pass_ends_the_run_at_once_and_says_what_to_do(
-    kind: str, remedy: str
-) -> None:
+def test_a_permanent_error_ends_the_run_at_once_with_a_remedy(kind: str, remedy: str) -> None:
     with served(*[kind] * 9) as (endpoint, lm), pytest.raises(EndpointRefused, match=remedy):
         ask(lm)
     assert len(endpoint.requests) == 1
 
 
-def test_a_prompt_that_is_too_long_is_no_fault_of_the_endpoint() -> None:
+def test_a_too_long_prompt_is_not_an_endpoint_failure() -> None:
     with served(*["context"] * 40) as (_, lm), pytest.raises(dspy.LMError) as raised:
         ask(lm)
     assert too_long(raised.value) and not is_transient(raised.value)
 
 
-def test_the_cause_of_a_failed_step_tells_whether_it_may_pass() -> None:
+def test_a_failed_step_is_transient_if_its_cause_is() -> None:
     assert is_transient(StepFailed.from_error("read", dspy.LMRateLimitError("slow down")))
     assert not is_transient(StepFailed("read", "it does not parse", "%%%"))
     assert not is_transient(dspy.LMAuthError("bad key", status=401))
 
 
-def test_a_predictor_s_own_lm_is_asked_again_as_well() -> None:
+def test_calls_of_a_predictors_own_lm_are_retried() -> None:
     program = VanillaRAG(lambda query, k: [PASSAGE])
     program.set_lm(scripted_lm([RESET, ANSWER]))
     with dspy.context(lm=None):
         assert program(question="Where is Carbon County?").answer == "Montana"
 
 
-def test_a_value_that_is_no_time_is_refused() -> None:
+def test_an_invalid_duration_is_refused() -> None:
     with pytest.raises(InputError, match="outage is -1"), ga_dspy.patient(outage=-1):
         pass
 
 
-def test_patience_reaches_the_threads_of_dspy() -> None:
+def test_patience_applies_in_dspys_threads() -> None:
     lm: Any = scripted_lm([RESET] * 9)
     with dspy.context(lm=lm), ga_dspy.patient(retries=0):
         program = VanillaRAG(lambda query, k: [PASSAGE])
@@ -225,7 +223,7 @@ def ask_in_threads(lm: Any, **changes: Any) -> list[Any]:
         return list(pool.map(lambda n: contexts[n].run(call, n), range(8)))
 
 
-def test_an_outage_is_waited_for_and_said_once(
+def test_an_outage_is_waited_out_and_logged_once(
     clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     down = Down(clock, clock.now + 600)
@@ -236,7 +234,7 @@ def test_an_outage_is_waited_for_and_said_once(
     assert "answers again after 1" in said[1]
 
 
-def test_an_endpoint_that_is_down_is_tried_by_one_call_at_a_time(clock: Any) -> None:
+def test_an_endpoint_that_is_down_is_probed_by_one_call_at_a_time(clock: Any) -> None:
     down = Down(clock, clock.now + 3000)
     assert ask_in_threads(down.lm, outage=7200) == [["OK"]] * 8
     assert down.failed < 250, down.failed
@@ -249,25 +247,25 @@ def test_an_outage_longer_than_the_patience_ends_the_run(clock: Any) -> None:
     assert "run the same command again" in str(found[0])
 
 
-def test_a_pause_that_a_server_asks_for_is_no_outage() -> None:
+def test_a_retry_after_is_not_an_outage() -> None:
     slow = lm15.RateLimitError("slow down", status=429, retry_after=45.0)
     assert ask(scripted_lm([RESET] * 5 + [slow, ANSWER, ANSWER]), outage=30).answer == "Montana"
 
 
-def test_an_endpoint_that_was_given_up_is_tried_by_the_next_call(clock: Any) -> None:
+def test_the_next_call_tries_an_abandoned_endpoint_again(clock: Any) -> None:
     down = Down(clock, clock.now + 600)
     ask_in_threads(down.lm, outage=10)
     clock.now = down.until
     assert wrap(down.lm)("And now?") == ["OK"]
 
 
-def test_a_question_s_time_stands_still_while_the_endpoint_is_down() -> None:
+def test_the_question_timeout_excludes_outages() -> None:
     with served(*["503"] * 14) as (_, lm):
         found = ask(lm, outage=3600, question=60)
     assert (found.answer, found.failures) == ("Montana", ())
 
 
-def test_a_question_whose_time_is_over_is_answered_from_what_there_is(clock: Any) -> None:
+def test_a_timed_out_question_is_answered_from_what_was_read(clock: Any) -> None:
     def slow(prompt: str) -> Any:
         clock.now += 40
         return {
@@ -283,20 +281,20 @@ def test_a_question_whose_time_is_over_is_answered_from_what_there_is(clock: Any
     assert any("the question timed out after 1 min" in why for why in found.failures)
 
 
-def test_a_request_that_a_server_chokes_on_is_no_outage() -> None:
+def test_a_request_that_crashes_the_server_is_not_an_outage() -> None:
     with served(marked={"Carbon": "500"}) as (endpoint, lm), pytest.raises(dspy.LMError):
         ask(lm, outage=36_000)
     assert endpoint.counts()["500"] < 15
 
 
-def test_one_call_alone_notices_an_endpoint_that_is_down(clock: Any) -> None:
+def test_a_single_call_detects_an_outage(clock: Any) -> None:
     began = clock.now
     with served(*["503"] * 99) as (_, lm), pytest.raises(EndpointDown):
         ask(lm)
     assert clock.now - began < 70
 
 
-def test_a_server_that_is_too_slow_is_told_from_one_that_is_down(
+def test_a_slow_server_is_distinguished_from_one_that_is_down(
     clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     slow = pytest.raises(EndpointDown, match="answered no call in time")
@@ -308,7 +306,7 @@ def test_a_server_that_is_too_slow_is_told_from_one_that_is_down(
         assert "No answer within --timeout 0.05 s: raise it" in line and "down" not in line
 
 
-def test_random_faults_open_no_breaker_for_long(clock: Any) -> None:
+def test_random_faults_do_not_keep_the_breaker_open(clock: Any) -> None:
     began = clock.now
     with served(rate=0.3, kinds=("500", "503", "429", "reset")) as (_, lm):
         for n in range(150):
@@ -316,7 +314,7 @@ def test_random_faults_open_no_breaker_for_long(clock: Any) -> None:
     assert clock.now - began < 150
 
 
-def test_a_task_that_is_cancelled_leaves_the_trial_to_another(clock: Any) -> None:
+def test_a_cancelled_task_passes_the_probe_to_another(clock: Any) -> None:
     async def cancelled_then_another(lm: Any) -> Any:
         with ga_dspy.patient(outage=0), pytest.raises(EndpointDown):
             await wrap(lm).acall("first")
@@ -332,7 +330,7 @@ def test_a_task_that_is_cancelled_leaves_the_trial_to_another(clock: Any) -> Non
 # --- Servers told apart
 
 
-def test_addresses_are_told_apart_and_credentials_do_not_count(
+def test_endpoints_are_identified_by_address_without_credentials(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def digest(address: str | None) -> str | None:
@@ -347,7 +345,7 @@ def test_addresses_are_told_apart_and_credentials_do_not_count(
     assert endpoint_digest(ga_dspy.extractive_lm()) is None
 
 
-def test_another_server_gets_no_cached_reply_of_the_first(tmp_path: Any) -> None:
+def test_cached_replies_are_not_shared_between_servers(tmp_path: Any) -> None:
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
     with Endpoint(Behaviour(reply="one")) as first, Endpoint(Behaviour(reply="two")) as second:
         lms = [endpoint.lm(cache=True) for endpoint in (first, second, first, second)]
@@ -355,7 +353,7 @@ def test_another_server_gets_no_cached_reply_of_the_first(tmp_path: Any) -> None
         assert (len(first.requests), len(second.requests)) == (1, 1)
 
 
-def test_a_front_is_asked_for_all_that_is_no_call() -> None:
+def test_an_lm_wrapper_delegates_everything_except_calls() -> None:
     lm = dspy.LM("openai/m", temperature=0.3)
     patient = wrap(lm)
     assert isinstance(patient.copy(temperature=0.5), LMWrapper)
@@ -363,14 +361,14 @@ def test_a_front_is_asked_for_all_that_is_no_call() -> None:
     assert (patient.engine, patient.kwargs, wrap(patient)) == ("auto", lm.kwargs, patient)
 
 
-def test_a_history_stays_with_the_lm_that_was_given() -> None:
+def test_the_history_stays_with_the_wrapped_lm() -> None:
     lm = scripted_lm(["Hello."])
     with dspy.context(settings=SimpleNamespace()):
         wrap(lm)("Hi")
     assert len(lm.history) == 1
 
 
-def test_a_question_that_failed_on_garbage_is_mended_by_asking_again() -> None:
+def test_retrying_recovers_a_question_that_failed_on_garbage() -> None:
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
     with served(*["garbage"] * 4) as (endpoint, _):
         lm = endpoint.lm(cache=True)
@@ -408,7 +406,7 @@ def window(tokens: int) -> Any:
 
 
 @pytest.mark.parametrize("program", SIX)
-def test_a_prompt_that_is_too_long_is_shortened_to_what_is_near_the_question(program: Any) -> None:
+def test_a_too_long_prompt_is_shortened_to_what_is_near_the_question(program: Any) -> None:
     lm, found = window(3000), [*LONG[:4], PASSAGE, *LONG[4:]]
     with dspy.context(lm=lm):
         answered = program(lambda query, k: found, k=9)(question="Where does Carbon County lie?")
@@ -418,14 +416,14 @@ def test_a_prompt_that_is_too_long_is_shortened_to_what_is_near_the_question(pro
     assert any("Carbon County lies in Montana." in prompt for prompt in short)
 
 
-def test_a_prompt_that_stays_too_long_is_a_named_failure_after_one_more_try() -> None:
+def test_a_prompt_that_stays_too_long_is_a_named_failure_after_one_retry() -> None:
     lm = window(10)
     with pytest.raises(dspy.LMError, match="context length is 10 tokens"):
         ask(lm)
     assert len(lm.engine.prompts) == 2
 
 
-def test_another_timeout_pays_for_nothing_again() -> None:
+def test_changing_the_timeout_repeats_no_call() -> None:
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
     with served() as (endpoint, _):
         for timeout in (5, 60, 120):

@@ -55,7 +55,7 @@ def messages(signature: Any, demos: Any = (), **inputs: Any) -> list[dict[str, s
     return PlainAdapter().format(signature, list(demos), inputs)  # type: ignore[no-any-return]
 
 
-def test_the_system_message_says_each_field_once() -> None:
+def test_the_system_message_describes_each_field_once() -> None:
     system, user = messages(Weather, town="Oslo", day="today", hint="")
     schema = PlainAdapter().format_system_message(Weather).partition("schema: ")[2]
     assert system["content"] == (
@@ -72,13 +72,13 @@ def test_the_system_message_says_each_field_once() -> None:
     assert user["content"] == "[[ ## town ## ]]\nOslo\n\n[[ ## day ## ]]\ntoday"
 
 
-def test_the_form_of_a_type_is_said_in_its_own_words_and_none_of_the_chat_adapters() -> None:
+def test_a_type_is_described_without_the_chat_adapters_wording() -> None:
     system = messages(ReadAndJudge, question="Who?")[0]["content"]
     assert system.count(LINE_FORMAT) == 1
     assert not any(words in str(messages(ReadAndJudge)) for words in CHAT_WORDS)
 
 
-def test_fields_and_markers_cost_a_third_of_what_chat_says() -> None:
+def test_fields_and_markers_take_a_third_of_the_chat_adapters_tokens() -> None:
     said = {
         adapter: estimate_tokens(adapter().format(ReadAndJudge, [], {})[0]["content"])
         - estimate_tokens(ReadAndJudge.instructions)
@@ -92,7 +92,7 @@ def test_fields_and_markers_cost_a_third_of_what_chat_says() -> None:
     assert said[PlainAdapter] < 0.6 * said[dspy.ChatAdapter]
 
 
-def test_a_required_input_is_shown_though_it_is_empty() -> None:
+def test_an_empty_required_input_is_shown() -> None:
     assert "[[ ## town ## ]]" in messages(Weather, town="", day="", hint="")[1]["content"]
 
 
@@ -107,13 +107,13 @@ def test_an_example_is_rendered_like_the_question() -> None:
     assert "not supplied" not in str(shown)
 
 
-def test_no_line_of_the_prompt_reads_like_a_finished_reply() -> None:
+def test_the_prompt_itself_does_not_parse_as_a_reply() -> None:
     for signature in (ReadAndJudge, AnswerQuestion, Weather):
         said = messages(signature, **dict.fromkeys(signature.input_fields, "x"))
         assert read_reply(signature, said[0]["content"]) is None
 
 
-def test_a_graph_in_an_example_stands_as_lines() -> None:
+def test_a_graph_in_an_example_is_written_as_lines() -> None:
     lines = "Relations:\n1. Red Lodge -> in -> Montana [1]"
     demo = {"question": "q", "passages": "p", "additions": GraphProposal.model_validate(lines)}
     shown = messages(ReadAndJudge, [demo], question="other")
@@ -126,7 +126,7 @@ REPLY = {
 }  # fmt: skip
 
 
-def test_every_type_comes_back() -> None:
+def test_every_output_type_is_parsed() -> None:
     lm = scripted_lm([REPLY])
     with dspy.context(lm=lm, adapter=PlainAdapter()):
         reply = dspy.Predict(Weather)(town="Oslo", day="today")
@@ -143,7 +143,7 @@ def test_a_missing_output_is_a_parse_error_that_names_the_signature() -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_an_answer_is_streamed_where_it_is_configured(asynchronous: bool) -> None:
+def test_an_answer_is_streamed_when_configured(asynchronous: bool) -> None:
     program = dspy.Predict("question, passages -> reasoning, answer")
     listener = dspy.streaming.StreamListener("answer")
     stream = dspy.streamify(program, stream_listeners=[listener], async_streaming=asynchronous)
@@ -160,14 +160,14 @@ def test_an_answer_is_streamed_where_it_is_configured(asynchronous: bool) -> Non
     assert len(chunks) > 1
 
 
-def test_it_is_found_under_its_name_and_can_be_pickled() -> None:
+def test_the_adapter_is_exported_and_can_be_pickled() -> None:
     assert ga_dspy.PlainAdapter is PlainAdapter
     copy = pickle.loads(pickle.dumps(PlainAdapter()))
     assert isinstance(copy, PlainAdapter) and isinstance(copy, dspy.ChatAdapter)
     assert "PlainAdapter" in repr(PlainAdapter)
 
 
-def test_the_embedded_lm_answers_as_under_the_chat_adapter() -> None:
+def test_the_embedded_lm_gives_the_same_answer_as_under_the_chat_adapter() -> None:
     inputs = {
         "question": "Where is Red Lodge?", "graph": "(empty)", "candidate": "",
         "passages": "[1] Red Lodge\nRed Lodge is a city in Montana.",

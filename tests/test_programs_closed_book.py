@@ -32,14 +32,14 @@ def test_one_call_answers_from_the_question_alone_and_never_searches() -> None:
     assert not any(word in prompts[0] for word in ("passages", "graph", "notes", "candidate"))
 
 
-def test_nothing_is_ever_supported_and_nothing_was_read() -> None:
+def test_an_answer_from_memory_has_no_support_and_no_passages() -> None:
     prediction, _ = run(ANSWER)
     assert (prediction.supported, prediction.verdict) == (None, "not in passages")
     empty = (prediction.cited, prediction.passages, prediction.evidence, prediction.steps)
     assert empty == ((), (), (), ())
 
 
-def test_yes_is_not_supported_either() -> None:
+def test_a_yes_from_memory_is_not_supported() -> None:
     prediction, _ = run({"answer": "yes"})
     assert (prediction.answer, prediction.supported) == ("yes", None)
 
@@ -50,7 +50,7 @@ def test_abstaining_hides_the_guess() -> None:
 
 
 @pytest.mark.parametrize("unusable", ["", " \n", "<think>Is it the Douro?", "{}"])
-def test_an_answer_that_is_never_usable_is_named_and_there_is_none(unusable: str) -> None:
+def test_an_unusable_answer_is_reported_and_left_empty(unusable: str) -> None:
     prediction, prompts = run(*[unusable] * 4)
     assert (prediction.answer, prediction.guess, prediction.usage["answer"].failed) == ("", "", 4)
     (failure,) = prediction.failures

@@ -34,7 +34,7 @@ def compared(answer: str) -> dict[str, str]:
     return {"comparison": "1922 is earlier than 1958.", "answer": answer}
 
 
-def test_a_choice_is_made_again_from_the_facts_alone() -> None:
+def test_a_choice_is_decided_again_from_the_facts_alone() -> None:
     found = ask(WRONG, compared("the Otter"))
     assert (found.answer, found.cited, found.calls) == ("the Otter", ("sable", "otter"), 2)
     assert (found.supported, found.usage.keys()) == ("quoted", {"answer", "comparison"})
@@ -51,30 +51,30 @@ def test_a_yes_or_no_is_decided_again() -> None:
 
 
 @pytest.mark.parametrize("other", ["1922", "yes", "", "none", "the Heron"])
-def test_a_comparison_that_names_nothing_of_the_question_changes_nothing(other: str) -> None:
+def test_a_comparison_that_names_no_option_of_the_question_is_ignored(other: str) -> None:
     assert ask(WRONG, compared(other)).answer == "the Sable"
 
 
 @pytest.mark.parametrize("links", [FACTS, ""])
-def test_an_answer_that_the_question_does_not_name_is_not_compared(links: str) -> None:
+def test_only_answers_named_in_the_question_with_facts_are_compared(links: str) -> None:
     answer = "1922" if links else "the Sable"
     reply = {"links": links, "answer": answer, "verdict": "answered"}
     assert (ask(reply).answer, ask(reply).calls) == (answer, 1)
 
 
-def test_a_comparison_that_fails_leaves_the_answer_and_is_named() -> None:
+def test_a_failed_comparison_keeps_the_answer_and_is_reported() -> None:
     found = ask(WRONG, *["no fields at all"] * 9)
     assert found.answer == "the Sable" and "comparison" in found.failures[0]
 
 
-def test_only_programs_whose_answer_states_facts_take_the_setting() -> None:
+def test_compare_facts_is_only_for_programs_whose_answer_states_facts() -> None:
     with pytest.raises(InputError, match="states no facts"):
         GraphAnchor(lambda query, k: PASSAGES, compare_facts=True, style="report")
     with pytest.raises(TypeError, match="compare_facts"):
         ClosedBook(lambda query, k: PASSAGES, compare_facts=True)
 
 
-def test_the_setting_can_be_switched_and_narrowed_programs_keep_it() -> None:
+def test_compare_facts_can_be_switched_and_restricted_programs_keep_it() -> None:
     program = VanillaRAG(lambda query, k: PASSAGES)
     program.compare_facts = True
     assert [name for name, _ in program.named_predictors()] == ["answer", "comparison"]

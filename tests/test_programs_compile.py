@@ -144,7 +144,7 @@ def asked(program: MultiHopProgram) -> tuple[dict[str, Any], list[str]]:
 
 @pytest.mark.parametrize("name", FEW_SHOT)
 @pytest.mark.parametrize("program", EVERY)
-def test_every_program_is_compiled_with_demos_that_help_it(
+def test_few_shot_recipes_improve_every_program(
     program: type[MultiHopProgram], name: str, tmp_path: Path
 ) -> None:
     outcome = compiled(made(program), name, FEW_SHOT[name], tmp_path)
@@ -166,7 +166,7 @@ def test_every_program_is_compiled_with_demos_that_help_it(
         (VanillaRAG, "gepa"),
     ],
 )
-def test_every_recipe_that_rewrites_instructions_takes_the_new_programs(
+def test_every_instruction_recipe_compiles_every_baseline(
     program: type[MultiHopProgram], name: str, tmp_path: Path
 ) -> None:
     before = {n: p.signature.instructions for n, p in made(program).named_predictors()}
@@ -193,7 +193,7 @@ def test_a_compiled_program_is_loaded_as_it_was_saved(
 
 
 @pytest.mark.parametrize("program", EVERY)
-def test_recorded_demos_hold_all_outputs_and_nothing_that_failed(
+def test_recorded_demos_have_all_outputs_and_no_failed_steps(
     program: type[MultiHopProgram], tmp_path: Path
 ) -> None:
     compiled(made(program), "bootstrap", FEW_SHOT["bootstrap"], tmp_path)
@@ -213,7 +213,7 @@ def test_recorded_demos_hold_all_outputs_and_nothing_that_failed(
 
 
 @pytest.mark.parametrize("program", [GraphAnchor, IRCoT, IterRetGen, DeepNote, SearchR1])
-def test_no_demo_is_made_of_a_reply_that_was_unusable_or_rejected(
+def test_unusable_and_rejected_replies_do_not_become_demos(
     program: type[MultiHopProgram],
 ) -> None:
     tried: set[str] = set()

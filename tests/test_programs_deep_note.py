@@ -71,7 +71,7 @@ def asked(run: Run) -> list[str]:
     return [asked_fields(prompt)[0] for prompt in run.prompts]
 
 
-def test_note_gap_search_update_comparison_and_answer_take_their_turns() -> None:
+def test_the_steps_run_in_the_order_of_the_paper() -> None:
     run = Run(GROWS)
     assert run.queries == [QUESTION, "river in Tavira"]
     assert asked(run) == ["notes", "next_query", "notes", "better", "next_query", "links"]
@@ -80,7 +80,7 @@ def test_note_gap_search_update_comparison_and_answer_take_their_turns() -> None
     }  # fmt: skip
 
 
-def test_the_first_note_is_made_of_the_first_passages_and_compared_with_nothing() -> None:
+def test_the_first_note_is_written_from_the_first_passages_without_comparison() -> None:
     run = Run(GROWS)
     assert shown(run.prompts[0], "notes_so_far") == "(empty)"
     assert shown(run.prompts[0], "passages").startswith("[1] Ines Marlow\n")
@@ -88,7 +88,7 @@ def test_the_first_note_is_made_of_the_first_passages_and_compared_with_nothing(
     assert run.steps[0].notes == BORN
 
 
-def test_an_update_sees_the_note_and_new_passages_alone_under_labels_that_stay() -> None:
+def test_an_update_sees_the_note_and_only_new_passages_under_stable_labels() -> None:
     run = Run(GROWS)
     assert shown(run.prompts[2], "notes_so_far") == BORN
     assert shown(run.prompts[2], "query") == "river in Tavira"
@@ -99,7 +99,7 @@ def test_an_update_sees_the_note_and_new_passages_alone_under_labels_that_stay()
     assert run.steps[1].passage_ids == ("tavira",)
 
 
-def test_an_update_that_is_better_takes_the_note_s_place() -> None:
+def test_a_better_update_replaces_the_note() -> None:
     run = Run(GROWS)
     assert shown(run.prompts[3], "old_notes") == BORN
     assert shown(run.prompts[3], "new_notes") == FLOWS
@@ -107,7 +107,7 @@ def test_an_update_that_is_better_takes_the_note_s_place() -> None:
     assert run.prediction.notes == FLOWS
 
 
-def test_an_update_that_is_worse_leaves_the_note_which_is_what_the_answer_sees() -> None:
+def test_a_worse_update_is_discarded_and_the_answer_sees_the_old_note() -> None:
     script = [note(BORN), ask("river in Porto"), note(WORSE), OLD, ask(""), GUESS]
     run = Run(script)
     assert run.steps[1].rule == "the updated note is no better: the note stays"
@@ -115,7 +115,7 @@ def test_an_update_that_is_worse_leaves_the_note_which_is_what_the_answer_sees()
     assert run.prediction.notes == BORN
 
 
-def test_a_note_that_comes_back_unchanged_is_no_better_and_not_compared() -> None:
+def test_an_unchanged_note_is_no_better_and_is_not_compared() -> None:
     run = Run([note(BORN), ask("river in Porto"), note(BORN), ask(""), GUESS])
     assert asked(run).count("better") == 0
     assert run.steps[1].rule == "the updated note is no better: the note stays"
@@ -137,13 +137,13 @@ def test_the_prompt_for_gaps_has_the_note_and_the_result_of_each_query() -> None
     )
 
 
-def test_the_search_ends_where_the_note_lacks_nothing() -> None:
+def test_the_search_ends_when_the_note_has_no_gap() -> None:
     run = Run(GROWS)
     assert (run.steps[-1].judgement, run.steps[-1].rule) == ("sufficient", "")
     assert run.prediction.calls == 6
 
 
-def test_the_search_ends_after_so_many_updates_in_a_row_that_were_no_better() -> None:
+def test_the_search_ends_after_patience_updates_without_improvement() -> None:
     script = [note(BORN), ask("river in Porto"), note(WORSE), OLD, GUESS]
     run = Run(script, patience=1)
     assert run.steps[-1].rule == (
@@ -153,7 +153,7 @@ def test_the_search_ends_after_so_many_updates_in_a_row_that_were_no_better() ->
     assert run.queries == [QUESTION, "river in Porto"]
 
 
-def test_a_better_update_sets_the_patience_back() -> None:
+def test_a_better_update_resets_the_patience() -> None:
     worse = [ask("river in Porto"), note(WORSE), OLD]
     better = [ask("river in Tavira"), note(FLOWS), NEW]
     run = Run([note(BORN), *worse, *better, ask("river"), ask("sea"), ANSWER], max_steps=9)
@@ -161,27 +161,27 @@ def test_a_better_update_sets_the_patience_back() -> None:
     assert ended == [False, False, False, False, True]
 
 
-def test_a_round_with_nothing_new_writes_no_note_and_counts_as_no_better() -> None:
+def test_a_round_without_new_passages_writes_no_note_and_uses_up_patience() -> None:
     run = Run([note(BORN), ask("river"), ask("sea"), GUESS])
     assert asked(run) == ["notes", "next_query", "next_query", "links"]
     assert run.steps[1].rule == "nothing new was found: the note stays"
     assert run.steps[2].rule.endswith("the patience (2) is used up: the search ends")
 
 
-def test_a_query_that_was_tried_ends_the_search() -> None:
+def test_a_repeated_query_ends_the_search() -> None:
     run = Run([note(BORN), ask(QUESTION.upper()), GUESS])
     assert run.queries == [QUESTION]
     assert run.steps[-1].rule == "the next query was tried before: the search ends"
     assert run.steps[-1].judgement == "insufficient"
 
 
-def test_the_last_round_is_not_asked_for_a_query_it_could_not_search() -> None:
+def test_the_last_round_asks_for_no_next_query() -> None:
     run = Run([note(BORN), ask("river in Tavira"), note(FLOWS), NEW, ANSWER], max_steps=2)
     assert asked(run)[-2:] == ["better", "links"]
     assert (run.prediction.answer, len(run.steps)) == ("Gilão", 2)
 
 
-def test_the_answer_reads_the_note_alone_and_rests_on_the_passages_it_cites() -> None:
+def test_the_answer_sees_only_the_note_and_cites_passages() -> None:
     run = Run(GROWS)
     assert shown(run.prompts[-1], "notes") == FLOWS
     assert "passages ##" not in run.prompts[-1] and "[3] Tavira" not in run.prompts[-1]
@@ -190,7 +190,7 @@ def test_the_answer_reads_the_note_alone_and_rests_on_the_passages_it_cites() ->
     assert run.prediction.evidence[0].quote == "The river Gilão flows through Tavira."
 
 
-def test_nothing_found_at_all_is_answered_from_an_empty_note() -> None:
+def test_without_search_results_the_answer_sees_an_empty_note() -> None:
     lm = scripted_lm([GUESS])
     with dspy.context(lm=lm):
         prediction = DeepNote(lambda query, k: [])(question=QUESTION)
@@ -199,19 +199,19 @@ def test_nothing_found_at_all_is_answered_from_an_empty_note() -> None:
     assert (prediction.calls, prediction.supported) == (1, None)
 
 
-def test_an_update_that_is_never_usable_is_named_and_the_note_before_answers() -> None:
+def test_an_unusable_update_is_reported_and_the_previous_note_is_used() -> None:
     run = Run([note(BORN), ask("river in Tavira"), *UNUSABLE, GUESS])
     assert "the update step got no usable output" in run.steps[1].failure
     assert shown(run.prompts[-1], "notes") == BORN
     assert run.prediction.failures == (run.steps[1].failure,)
 
 
-def test_a_query_that_is_never_usable_costs_no_note() -> None:
+def test_an_unusable_query_keeps_the_note() -> None:
     run = Run([note(BORN), *UNUSABLE, GUESS])
     assert "the ask step got no usable output" in run.steps[0].failure
     assert run.steps[0].notes == run.prediction.notes == BORN
 
 
 @pytest.mark.parametrize("word", ["graph", "candidate"])
-def test_the_prompts_speak_of_no_graph_and_of_no_candidate(word: str) -> None:
+def test_the_prompts_mention_neither_a_graph_nor_a_candidate(word: str) -> None:
     assert not any(word in prompt for prompt in Run(GROWS).prompts)

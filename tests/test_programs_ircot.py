@@ -54,13 +54,13 @@ class Run:
         return CORPUS.get(query, [])[:k]
 
 
-def test_the_question_is_searched_first_then_each_thought_word_for_word() -> None:
+def test_the_first_query_is_the_question_and_later_ones_are_the_thoughts() -> None:
     run = Run([thought(DIRECTED), thought(BORN), thought(SO), ANSWER])
     assert run.queries == [QUESTION, DIRECTED, BORN]
     assert [step.query for step in run.steps] == run.queries
 
 
-def test_each_thought_sees_all_passages_so_far_under_labels_that_stay() -> None:
+def test_each_thought_sees_all_passages_so_far_under_stable_labels() -> None:
     run = Run([thought(DIRECTED), thought(BORN), thought(SO), ANSWER])
     first = ["[1] The Salt Road", "[2] Porto"]
     assert labels(run.prompts[0]) == first
@@ -69,7 +69,7 @@ def test_each_thought_sees_all_passages_so_far_under_labels_that_stay() -> None:
     assert run.steps[1].retrieved == ("marlow", "film")
 
 
-def test_each_thought_sees_the_thoughts_before_it_one_a_line() -> None:
+def test_each_thought_sees_the_earlier_thoughts_one_per_line() -> None:
     run = Run([thought(DIRECTED), thought(BORN), thought(SO), ANSWER])
     told = [shown(prompt, "thoughts") for prompt in run.prompts[:3]]
     assert told == ["(empty)", DIRECTED, f"{DIRECTED}\n{BORN}"]
@@ -77,12 +77,12 @@ def test_each_thought_sees_the_thoughts_before_it_one_a_line() -> None:
     assert run.prediction.notes == f"{DIRECTED}\n{BORN}\n{SO}"
 
 
-def test_a_thought_over_several_lines_is_one_line_of_the_chain() -> None:
+def test_a_multi_line_thought_becomes_one_line_of_the_chain() -> None:
     run = Run([thought("The Salt Road was\n  directed by Ines Marlow."), thought(SO), ANSWER])
     assert run.queries[1] == DIRECTED and run.prediction.notes.splitlines()[0] == DIRECTED
 
 
-def test_the_search_ends_where_a_thought_holds_the_answer() -> None:
+def test_the_search_ends_when_a_thought_states_the_answer() -> None:
     run = Run([thought(DIRECTED), thought(SO), ANSWER])
     last = run.steps[-1]
     assert (last.judgement, last.candidate, last.next_query) == ("sufficient", "Tavira", "")
@@ -106,7 +106,7 @@ def test_a_conclusion_in_any_wording_ends_the_search(text: str, candidate: str) 
     assert run.prediction.calls == 2
 
 
-def test_a_thought_that_says_where_the_answer_is_not_ends_nothing() -> None:
+def test_a_thought_that_rules_out_an_answer_does_not_end_the_search() -> None:
     missing = "The answer is not stated: where was Ines Marlow born?"
     run = Run([thought(missing), thought(SO), ANSWER])
     assert run.queries == [QUESTION, missing]
@@ -121,26 +121,26 @@ def test_a_thought_that_repeats_an_earlier_one_ends_the_search(repeat: str) -> N
 
 
 @pytest.mark.parametrize("nothing", ["", "None", "N/A"])
-def test_an_empty_thought_ends_the_search_and_enters_no_prompt(nothing: str) -> None:
+def test_an_empty_thought_ends_the_search_and_is_in_no_prompt(nothing: str) -> None:
     run = Run([thought(DIRECTED), thought(nothing), ANSWER])
     assert run.steps[-1].rule == "no thought: the search ends"
     assert run.prediction.notes == DIRECTED
     assert not any(re.search(r"\]\]\n(None|N/A|null)\b", prompt) for prompt in run.prompts)
 
 
-def test_the_search_ends_after_max_steps_and_the_answer_is_read_from_everything() -> None:
+def test_the_search_ends_after_max_steps_and_the_answer_sees_every_passage() -> None:
     run = Run([thought(DIRECTED), thought(BORN), ANSWER], max_steps=2)
     assert (run.queries, run.prediction.calls) == ([QUESTION, DIRECTED], 3)
     assert len(labels(run.prompts[-1])) == 3
 
 
-def test_a_round_that_brings_nothing_new_is_thought_about_all_the_same() -> None:
+def test_a_round_without_new_passages_still_asks_for_a_thought() -> None:
     run = Run([thought("Who made it?"), thought(SO), {**ANSWER, "cited": ""}])
     assert [step.passage_ids for step in run.steps] == [("film", "porto"), ()]
     assert run.prediction.calls == 3 and not run.prediction.supported
 
 
-def test_a_thought_that_is_never_usable_is_named_and_the_question_still_answered() -> None:
+def test_an_unusable_thought_is_reported_and_the_question_still_answered() -> None:
     run = Run([thought(DIRECTED), *["", "<think>Where was she born?"] * 2, ANSWER])
     assert run.queries == [QUESTION, DIRECTED]
     assert "the think step got no usable output" in run.steps[-1].failure
@@ -149,7 +149,7 @@ def test_a_thought_that_is_never_usable_is_named_and_the_question_still_answered
     assert (run.prediction.answer, run.prediction.calls) == ("Tavira", 2)
 
 
-def test_the_prompts_speak_of_no_graph_and_show_none() -> None:
+def test_the_prompts_neither_mention_nor_show_a_graph() -> None:
     run = Run([thought(DIRECTED), thought(SO), ANSWER])
     assert not any("graph" in prompt for prompt in run.prompts)
     assert not run.prediction.graph.entities

@@ -56,7 +56,7 @@ class Run:
         return CORPUS.get(query, [])[:k]
 
 
-def test_the_question_is_searched_first_then_with_each_answer_behind_it() -> None:
+def test_the_first_query_is_the_question_and_later_ones_append_the_last_answer() -> None:
     run = Run([FIRST, SECOND, THIRD])
     assert run.queries == [QUESTION, f"{QUESTION} Tavira", f"{QUESTION} Gilão"]
     assert [step.query for step in run.steps] == run.queries
@@ -87,19 +87,19 @@ def test_a_round_takes_one_call_and_the_last_answer_counts() -> None:
     assert set(run.prediction.usage) == {"answer"}
 
 
-def test_an_answer_that_comes_back_unchanged_ends_the_rounds() -> None:
+def test_an_unchanged_answer_ends_the_rounds() -> None:
     run = Run([FIRST, SECOND, THIRD], max_steps=9)
     assert len(run.steps) == 3
     assert run.steps[-1].rule == "the answer is one of an earlier round: the search ends"
 
 
-def test_an_answer_that_swings_back_ends_the_rounds_and_is_the_program_s() -> None:
+def test_returning_to_an_earlier_answer_ends_the_rounds_with_that_answer() -> None:
     run = Run([FIRST, SECOND, FIRST], max_steps=9)
     assert run.steps[-1].rule == "the answer is one of an earlier round: the search ends"
     assert run.prediction.answer == "Tavira"
 
 
-def test_an_empty_answer_ends_the_rounds_and_says_so() -> None:
+def test_an_empty_answer_ends_the_rounds_with_a_reason() -> None:
     run = Run([answer("", verdict="not in passages")])
     assert run.queries == [QUESTION]
     assert run.steps[0].rule == "no answer: the search ends"
@@ -117,7 +117,7 @@ def test_a_round_cites_only_passages_it_was_shown() -> None:
     assert run.prediction.cited == ("tavira",)
 
 
-def test_a_round_that_fails_keeps_the_answer_of_the_round_before() -> None:
+def test_a_failed_round_keeps_the_answer_of_the_round_before() -> None:
     run = Run([FIRST, *["{"] * 4])
     assert "the answer step got no usable output" in run.steps[1].failure
     assert run.prediction.failures == (run.steps[1].failure,)
@@ -131,19 +131,19 @@ def test_a_failed_first_round_is_followed_by_an_answer_from_its_passages() -> No
     assert labels(run.prompts[-1]) == ["[1] Ines Marlow", "[2] Douro"]
 
 
-def test_a_search_that_brings_nothing_is_answered_all_the_same() -> None:
+def test_a_search_without_results_still_gets_an_answer() -> None:
     run = Run([answer("Paris"), answer("Paris")])
     assert labels(run.prompts[1]) == [] and shown(run.prompts[1], "passages") == "(empty)"
     assert not run.prediction.supported
 
 
-def test_abstaining_hides_the_guess_from_the_reader_not_from_the_next_search() -> None:
+def test_abstaining_hides_the_guess_from_the_reader_but_not_from_the_next_query() -> None:
     guess = answer("Tavira", verdict="not in passages")
     run = Run([guess, answer("Minho", verdict="not in passages")], max_steps=2, abstain="quoted")
     assert run.queries[1] == f"{QUESTION} Tavira"
     assert (run.prediction.answer, run.prediction.guess) == ("", "Minho")
 
 
-def test_the_prompts_speak_of_no_graph_and_of_no_candidate() -> None:
+def test_the_prompts_mention_neither_a_graph_nor_a_candidate() -> None:
     run = Run([FIRST, SECOND, THIRD])
     assert not any("graph" in prompt or "candidate" in prompt for prompt in run.prompts)

@@ -81,18 +81,18 @@ class Run:
         return CORPUS.get(query, [])[:k]
 
 
-def test_the_lm_chooses_every_query_the_first_among_them() -> None:
+def test_the_lm_chooses_every_query_including_the_first() -> None:
     run = Run([WHERE, WHICH, DONE])
     assert run.queries == ["Ines Marlow", "river Tavira"]
     assert [step.query for step in run.steps] == run.queries
 
 
-def test_the_first_turn_has_read_nothing() -> None:
+def test_the_first_turn_has_an_empty_transcript() -> None:
     prompt = Run([WHERE, WHICH, DONE]).prompts[0]
     assert transcript(prompt) == "(empty)" and MARLOW.text not in prompt
 
 
-def test_the_transcript_holds_thoughts_searches_and_each_passage_once() -> None:
+def test_the_transcript_has_thoughts_searches_and_each_passage_once() -> None:
     run = Run([WHERE, WHICH, DONE])
     assert run.prediction.notes == TRANSCRIPT
     assert [step.notes for step in run.steps] == [
@@ -101,7 +101,7 @@ def test_the_transcript_holds_thoughts_searches_and_each_passage_once() -> None:
     ]
 
 
-def test_the_transcript_keeps_its_beginning_byte_for_byte() -> None:
+def test_the_transcript_is_append_only() -> None:
     prompts = Run([WHERE, WHICH, DONE]).prompts
     seen = [transcript(prompt) for prompt in prompts]
     assert all(TRANSCRIPT.startswith(text) for text in seen[1:])
@@ -115,7 +115,7 @@ def test_each_turn_sees_how_many_searches_are_left() -> None:
     assert [shown(prompt, "searches_left") for prompt in run.prompts] == ["3", "2", "1"]
 
 
-def test_n_searches_take_n_and_one_calls_and_the_last_turn_s_answer_counts() -> None:
+def test_n_searches_take_n_plus_one_calls_and_the_last_turn_answers() -> None:
     run = Run([WHERE, WHICH, DONE])
     prediction = run.prediction
     assert (prediction.calls, prediction.answer) == (3, "Gilão")
@@ -126,7 +126,7 @@ def test_n_searches_take_n_and_one_calls_and_the_last_turn_s_answer_counts() -> 
     assert (last.judgement, last.candidate, last.rule) == ("sufficient", "Gilão", "")
 
 
-def test_an_answer_without_a_search_rests_on_nothing() -> None:
+def test_an_answer_without_a_search_is_unsupported() -> None:
     run = Run([turn("I remember.", answer="Gilão")])
     assert (run.queries, run.steps, run.prediction.calls) == ([], (), 1)
     assert (run.prediction.answer, run.prediction.supported) == ("Gilão", None)
@@ -139,7 +139,7 @@ def test_an_answer_that_no_passage_mentions_is_not_supported() -> None:
     assert not run.prediction.supported
 
 
-def test_searches_used_up_without_an_answer_leave_one_call_to_answer() -> None:
+def test_after_the_last_search_without_an_answer_the_answer_step_is_called() -> None:
     run = Run([WHERE, WHICH, turn("Which sea?", "sea"), FORCED], max_steps=2)
     assert run.queries == ["Ines Marlow", "river Tavira"]
     assert shown(run.prompts[2], "searches_left") == "0"
@@ -150,14 +150,14 @@ def test_searches_used_up_without_an_answer_leave_one_call_to_answer() -> None:
     }  # fmt: skip
 
 
-def test_a_query_that_was_tried_ends_the_search_and_the_passages_are_read() -> None:
+def test_a_repeated_query_ends_the_search_and_the_answer_step_is_called() -> None:
     run = Run([WHERE, turn("Again?", "ines marlow?"), FORCED])
     assert run.queries == ["Ines Marlow"]
     assert run.steps[-1].rule == "the next query was tried before: the search ends"
     assert run.prediction.calls == 3
 
 
-def test_an_answer_beside_a_query_counts_and_the_query_is_not_searched() -> None:
+def test_an_answer_takes_precedence_over_a_query() -> None:
     run = Run([WHERE, turn("Found.", "river Tavira", "Tavira")])
     assert run.queries == ["Ines Marlow"]
     assert (run.prediction.answer, run.steps[-1].next_query) == ("Tavira", "")
@@ -170,20 +170,20 @@ def test_a_turn_with_neither_query_nor_answer_ends_the_search() -> None:
     assert run.prediction.answer == "Gilão"
 
 
-def test_a_first_turn_with_neither_has_the_question_searched_and_says_so() -> None:
+def test_a_first_turn_with_neither_searches_the_question_and_records_why() -> None:
     run = Run([turn("Let me see."), turn("In Tavira.", answer="Tavira")])
     assert run.queries == [QUESTION]
     assert run.steps[0].rule == "neither a query nor an answer: the question was searched"
 
 
-def test_a_first_turn_that_is_never_usable_has_the_question_searched_and_says_so() -> None:
+def test_an_unusable_first_turn_searches_the_question_and_is_reported() -> None:
     run = Run([*["{"] * 4, turn("In Tavira.", answer="Tavira")])
     assert run.queries == [QUESTION] and run.prediction.answer == "Tavira"
     assert "the think step got no usable output" in run.steps[0].rule
     assert run.prediction.calls == 1
 
 
-def test_a_turn_that_is_never_usable_is_named_and_the_question_still_answered() -> None:
+def test_an_unusable_turn_is_reported_and_the_question_still_answered() -> None:
     run = Run([WHERE, *["{"] * 4, {**FORCED, "answer": "Tavira", "links": "[1]"}])
     assert "the think step got no usable output" in run.steps[0].failure
     assert run.prediction.failures == (run.steps[0].failure,)
@@ -191,12 +191,12 @@ def test_a_turn_that_is_never_usable_is_named_and_the_question_still_answered() 
     assert (run.prediction.answer, run.prediction.supported) == ("Tavira", "quoted")
 
 
-def test_a_search_that_brings_nothing_new_says_so_in_the_transcript() -> None:
+def test_the_transcript_states_that_a_search_found_nothing_new() -> None:
     run = Run([WHERE, turn("And this?", "Douro"), DONE])
     assert "Search: Douro\n\n(nothing new)" in run.prediction.notes
     assert run.steps[1].retrieved == ("douro", "marlow") and run.steps[1].passage_ids == ()
 
 
 @pytest.mark.parametrize("script", [[WHERE, WHICH, DONE], [WHERE, turn("?"), FORCED]])
-def test_the_prompts_speak_of_no_graph(script: list[Reply]) -> None:
+def test_the_prompts_do_not_mention_a_graph(script: list[Reply]) -> None:
     assert not any("graph" in prompt for prompt in Run(script).prompts)

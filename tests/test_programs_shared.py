@@ -97,12 +97,12 @@ def test_every_program_s_prediction_has_the_same_fields(program: type[MultiHopPr
 
 
 @pytest.mark.parametrize("kind", [np.str_, np.array, lambda text: np.array(text, dtype=object)])
-def test_a_question_may_be_a_text_in_a_form_of_numpy_s(kind: Callable[[str], Any]) -> None:
+def test_a_question_may_be_a_numpy_string(kind: Callable[[str], Any]) -> None:
     assert ask(VanillaRAG(two), kind(QUESTION)).answer == "Tavira"
 
 
 @pytest.mark.parametrize("other", [np.array([QUESTION]), np.array(7), QUESTION.encode(), None])
-def test_a_question_that_is_no_text_is_refused(other: Any) -> None:
+def test_a_question_that_is_not_a_string_is_refused(other: Any) -> None:
     with pytest.raises(InputError, match=r"(?s)the question is .*expected a text"):
         ask(VanillaRAG(two), other)
 
@@ -147,7 +147,7 @@ def test_async_makes_the_same_calls_and_the_same_prediction(
 
 
 @pytest.mark.parametrize("program", SEARCHING)
-def test_a_step_tells_what_its_query_returned_and_which_of_it_was_new(
+def test_a_step_records_its_results_and_which_of_them_are_new(
     program: type[MultiHopProgram],
 ) -> None:
     prediction = ask(program(two))
@@ -165,7 +165,7 @@ def test_a_passage_returned_again_counts_as_retrieved_and_not_as_new() -> None:
     assert (steps[1].retrieved, steps[1].passage_ids) == (("marlow", "tavira"), ("tavira",))
 
 
-def test_a_passage_under_another_id_is_the_one_that_was_read_first() -> None:
+def test_a_passage_under_another_id_is_identified_with_the_first() -> None:
     prediction = ask(VanillaRAG(two))
     assert [passage.id for passage in prediction.passages] == ["marlow"]
     assert prediction.steps[0].retrieved == ("marlow",)
@@ -180,7 +180,9 @@ def test_a_reformulated_query_s_passages_belong_to_its_step() -> None:
 
 
 @pytest.mark.parametrize("program", EVERY)
-def test_the_costs_of_the_steps_sum_up_to_the_question_s(program: type[MultiHopProgram]) -> None:
+def test_the_costs_of_the_steps_add_up_to_the_questions_cost(
+    program: type[MultiHopProgram],
+) -> None:
     lm = extractive_lm()
     prediction = ask(program(index()), DEMO_QUESTION, lm)
     used = prediction.usage.values()
@@ -215,7 +217,7 @@ def test_costs_are_reported_by_predictor(
     assert set(ask(made).usage) <= names == {name for name, _ in made.named_predictors()}
 
 
-def test_an_attempt_that_was_unusable_is_counted_too() -> None:
+def test_an_unusable_attempt_is_counted() -> None:
     answer = {"verdict": "answered", "links": "[1]", "answer": "Tavira"}
     prediction = ask(VanillaRAG(two), lm=scripted_lm(["{", answer]))
     assert prediction.usage["answer"].failed == prediction.calls == 1
@@ -237,7 +239,7 @@ def test_a_repeated_question_has_the_same_cost_and_counts_as_cached(
     assert uncached == {n: u.model_copy(update={"cached": 0}) for n, u in first.usage.items()}
 
 
-def test_a_call_without_a_price_costs_an_unknown_amount_and_not_nothing() -> None:
+def test_a_call_without_a_known_price_has_cost_none_not_zero() -> None:
     prediction = ask(VanillaRAG(index()), DEMO_QUESTION, extractive_lm())
     assert prediction.usage["answer"].cost is None
     assert Usage.total([Usage(calls=1, cost=0.25), prediction.usage["answer"]]).cost is None
@@ -245,7 +247,7 @@ def test_a_call_without_a_price_costs_an_unknown_amount_and_not_nothing() -> Non
 
 
 @pytest.mark.parametrize("program", ITERATIVE)
-def test_the_search_ends_where_the_budget_allows_no_further_round(
+def test_the_search_ends_when_the_budget_allows_no_further_round(
     program: type[IterativeProgram],
 ) -> None:
     calls = count()
@@ -289,7 +291,7 @@ def test_a_budget_that_is_never_reached_changes_nothing() -> None:
     seed=st.integers(0, 59),
 )
 @settings(max_examples=50, database=None)
-def test_a_question_costs_its_budget_at_most(
+def test_a_question_never_exceeds_its_token_budget(
     program: type[MultiHopProgram], budget: int, k: int, seed: int
 ) -> None:
     steps: dict[str, Any] = {"max_steps": 12} if issubclass(program, IterativeProgram) else {}
@@ -314,12 +316,12 @@ def test_each_step_that_reads_starts_with_a_worked_example(program: type[MultiHo
             assert written == outputs
 
 
-def test_the_answer_from_memory_starts_with_an_example_that_can_be_known() -> None:
+def test_the_closed_book_example_contains_its_own_answer() -> None:
     (demo,) = ClosedBook(index()).answer.demos
     assert demo.answer in demo.question
 
 
-def test_fewer_tokens_leave_fewer_of_many_passages_in_the_prompt() -> None:
+def test_a_smaller_passage_budget_puts_fewer_passages_in_the_prompt() -> None:
     lm, sizes, left_out = extractive_lm(), [], []
     for budget in (2000, 4000, 8000):
         prediction = ask(VanillaRAG(index(), k=50, token_budget=budget), DEMO_QUESTION, lm)
@@ -332,7 +334,7 @@ def test_fewer_tokens_leave_fewer_of_many_passages_in_the_prompt() -> None:
     assert [size + out for size, out in zip(sizes, left_out, strict=True)] == [50] * 3
 
 
-def test_what_stands_beside_the_passages_takes_of_their_room() -> None:
+def test_other_inputs_reduce_the_room_for_passages() -> None:
     long = " ".join(f"Fact {n} about Tavira [1]." for n in range(150))
     found = [
         Passage(id=str(n), title=f"T{n}", text=f"Tavira {n} lies by the sea.") for n in range(60)

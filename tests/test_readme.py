@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 SECURITY = ROOT / "SECURITY.md"
 
 
-def test_every_setting_stands_in_the_table_of_settings_with_its_default() -> None:
+def test_the_table_of_settings_lists_every_setting_with_its_default() -> None:
     text = (ROOT / "docs" / "answers.md").read_text()
     table = text[text.index("| setting | default |") :]
     for name, setting in GraphAnchor.declared().items():
@@ -28,14 +28,14 @@ def test_every_setting_stands_in_the_table_of_settings_with_its_default() -> Non
             assert f"| `{name}` | `{shown}` |" in table
 
 
-def test_every_promise_on_security_names_a_test_that_there_is() -> None:
+def test_every_test_named_in_security_md_exists() -> None:
     named = re.findall(r"`(tests/\w+\.py)::(\w+)`", SECURITY.read_text())
     assert len(named) > 20
     for file, test in named:
         assert f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
 
 
-def test_the_first_screen_says_how_many_questions_of_hops_the_embedded_lm_answers() -> None:
+def test_the_readme_states_how_many_multi_hop_questions_the_embedded_lm_answers() -> None:
     pytest.importorskip("bm25s")
     program, right, whole = GraphAnchor(Index.from_passages(corpus())), 0, 0
     with dspy.context(lm=extractive_lm()):

@@ -49,24 +49,24 @@ def asked(lm: dspy.LM, *passages: Passage, question: str = QUESTION) -> dspy.Pre
         return VanillaRAG(lambda query, k: list(passages))(question=question)
 
 
-def test_a_reply_is_repeated_with_the_numbers_that_its_passages_have_now(tmp_path: Path) -> None:
+def test_a_replayed_reply_is_renumbered_to_the_current_labels(tmp_path: Path) -> None:
     found = asked(recorded_lm(written(tmp_path, RECORD)), LODGE, TITAN)
     assert (found.answer, found.cited, found.supported) == ("Montana", ("lodge",), "quoted")
 
 
 @pytest.mark.parametrize("question", [QUESTION, "Who was the first mayor of Butte?"])
-def test_what_is_not_on_record_gives_no_answer(question: str, tmp_path: Path) -> None:
+def test_an_unrecorded_question_gets_no_answer(question: str, tmp_path: Path) -> None:
     found = asked(recorded_lm(written(tmp_path, RECORD)), TITAN, question=question)
     assert (found.answer, found.supported) == ("", None) and found.failures
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"inputs": {}}'])
-def test_a_line_that_is_no_record_is_named(line: str, tmp_path: Path) -> None:
+def test_an_invalid_line_is_named(line: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"line 2 of .* is not a record; expected an object"):
         recorded_lm(written(tmp_path, RECORD, line))
 
 
-def test_its_name_tells_one_recording_from_another(tmp_path: Path) -> None:
+def test_the_name_of_a_recorded_lm_identifies_its_recording(tmp_path: Path) -> None:
     first = recorded_lm(written(tmp_path, RECORD)).model
     assert first.startswith("ga-dspy/recorded-runs-")
     assert first != recorded_lm(written(tmp_path, RECORD, RECORD)).model
@@ -77,7 +77,7 @@ def step(passages: str, answer: str, **inputs: str) -> dict[str, Any]:
     return {"inputs": given, "outputs": {"links": "", "answer": answer, "verdict": "answered"}}
 
 
-def test_of_several_replies_to_a_question_the_one_to_these_passages_is_repeated(
+def test_among_several_replies_the_one_for_the_same_passages_is_replayed(
     tmp_path: Path,
 ) -> None:
     rows = step("[1] Titan", "Saturn"), step("[1] Titan\n\n[2] Red Lodge", "Montana")
@@ -87,7 +87,7 @@ def test_of_several_replies_to_a_question_the_one_to_these_passages_is_repeated(
     assert asked(lm, TITAN).answer == "Saturn" and not lm.engine.script.unused
 
 
-def test_of_several_replies_to_the_same_passages_the_most_alike_is_repeated(tmp_path: Path) -> None:
+def test_among_replies_for_the_same_passages_the_most_similar_prompt_wins(tmp_path: Path) -> None:
     rows = [step("[1] Titan", name, search=f"{name} of 4") for name in ("1", "2")]
     lm = recorded_lm(written(tmp_path, *rows))
     ask = dspy.Predict("question, search, passages -> links, answer, verdict")
@@ -103,7 +103,7 @@ def example(question: str) -> dspy.Example:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_teacher_s_runs_become_demos_and_without_any_the_example_stays(
+def test_teacher_runs_become_demos_and_without_any_the_example_stays(
     known: bool, tmp_path: Path
 ) -> None:
     rows = [RECORD] if known else [{**RECORD, "inputs": {"question": "Other?", "passages": ""}}]
@@ -125,13 +125,13 @@ def test_a_teacher_s_runs_become_demos_and_without_any_the_example_stays(
      answer_signature("text"), answer_signature(None), answer_signature("graph", passages=False),
      NextThought, ThinkOrSearch, UpdateNotes, AskFromNotes, CompareNotes],
 )  # fmt: skip
-def test_the_example_of_a_step_teaches_no_fault(signature: Any) -> None:
+def test_the_worked_example_of_a_step_has_no_fault(signature: Any) -> None:
     shown = examples(signature)
     assert shown
     for demo in shown:
         assert not list(faults(demo, signature, ("Salem",)))
 
 
-def test_a_signature_of_another_kind_has_no_example() -> None:
+def test_an_unknown_signature_has_no_worked_example() -> None:
     assert not examples(dspy.Signature("question -> answer"))
     assert not GraphAnchor(lambda q, k: [], answer_with=dspy.Signature("q -> answer")).answer.demos

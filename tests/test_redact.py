@@ -86,7 +86,7 @@ def run(*words: str | Path) -> tuple[int, str]:
     return 0, out.getvalue()
 
 
-def test_no_file_and_no_log_of_an_index_holds_what_was_redacted(
+def test_redacted_data_is_in_no_file_and_no_log_of_an_index(
     docs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "ga_dspy")
@@ -126,9 +126,7 @@ def test_no_file_and_no_log_of_an_index_holds_what_was_redacted(
     assert changes.changed == () and len(changes.removed) == 2
 
 
-def test_no_prompt_and_no_file_of_a_graph_holds_what_was_redacted(
-    docs: Path, tmp_path: Path
-) -> None:
+def test_redacted_data_is_in_no_prompt_and_no_file_of_a_graph(docs: Path, tmp_path: Path) -> None:
     pytest.importorskip("igraph")
     from ga_dspy.graphrag import build_graph
 
@@ -173,7 +171,7 @@ def test_an_imported_graph_is_redacted_as_its_index_is(tmp_path: Path) -> None:
     assert secrets_in(out) == secrets_in(graph) == []
 
 
-def test_documents_over_http_are_redacted_or_refused(tmp_path: Path) -> None:
+def test_documents_uploaded_over_http_are_redacted_or_refused(tmp_path: Path) -> None:
     pytest.importorskip("fastapi")
     from starlette.testclient import TestClient
 
@@ -204,7 +202,7 @@ def test_documents_over_http_are_redacted_or_refused(tmp_path: Path) -> None:
     assert {secret.rpartition(": ")[2] for secret in secrets_in(out)} == {"jorunn", "vikeby"}
 
 
-def test_without_its_function_an_index_is_searched_and_refuses_additions(
+def test_without_its_redactor_an_index_can_be_searched_but_not_extended(
     docs: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "index"
@@ -227,7 +225,7 @@ def test_without_its_function_an_index_is_searched_and_refuses_additions(
         Index.open(tmp_path / "plain", redact=redact)
 
 
-def test_an_index_imports_no_function_that_its_manifest_names(tmp_path: Path) -> None:
+def test_a_function_named_in_the_manifest_is_never_imported(tmp_path: Path) -> None:
     out = tmp_path / "index"
     Index.build(["The toll is 3."], out, encoder=ENCODER, redact=redact)
     manifest = out / "manifest.json"
@@ -237,7 +235,7 @@ def test_an_index_imports_no_function_that_its_manifest_names(tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
-def test_a_mark_in_the_metadata_spares_no_passage(tmp_path: Path) -> None:
+def test_a_forged_redaction_mark_does_not_skip_redaction(tmp_path: Path) -> None:
     index = Index.from_passages(["The toll is 3."], encoder=ENCODER, redact=redact)
     forged = {"text": "By Jorunn Vikeby.", "redacted_by": NAME, "metadata": {"redacted_by": NAME}}
     index.add([forged])
@@ -246,7 +244,7 @@ def test_a_mark_in_the_metadata_spares_no_passage(tmp_path: Path) -> None:
     assert texts == ["By [name].", "By [name].", "The toll is 3."]
 
 
-def test_a_value_that_was_cut_keeps_no_half_of_an_address() -> None:
+def test_a_truncated_metadata_value_keeps_no_partial_address() -> None:
     redactor = load_redactor(redact)
     assert redactor is not None
     long = Metadata({"by": "word " * 198 + "jorunn@vikeby.example", "at": Path("Jorunn Vikeby")})
@@ -255,7 +253,7 @@ def test_a_value_that_was_cut_keeps_no_half_of_an_address() -> None:
     assert redactor.metadata({"at": Path("Jorunn Vikeby")}) == {"at": "[name]"}
 
 
-def test_files_that_were_redacted_are_not_redacted_again(docs: Path) -> None:
+def test_redacted_files_are_not_redacted_again(docs: Path) -> None:
     calls: list[str] = []
 
     def counting(text: str) -> str:
@@ -289,7 +287,7 @@ def test_documents_are_redacted_before_they_are_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [fail, lambda text: None])
-def test_a_redaction_that_fails_indexes_nothing_and_repeats_no_text(
+def test_a_failed_redaction_indexes_nothing_and_its_error_shows_no_text(
     broken: object, docs: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "index"
@@ -311,12 +309,12 @@ def test_a_copy_of_an_index_redacts_as_the_index_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["presido", "no_such_module:f", "json:no_such_function", ":", 7])
-def test_an_unknown_redaction_is_refused_by_its_name(name: object) -> None:
+def test_an_unknown_redactor_is_refused_by_name(name: object) -> None:
     with pytest.raises(InputError, match=r"presidio.*module:function"):
         load_redactor(name)  # type: ignore[arg-type]
 
 
-def test_presidio_redacts_or_names_the_extra_that_brings_it(tmp_path: Path) -> None:
+def test_presidio_redacts_or_names_the_extra_to_install(tmp_path: Path) -> None:
     try:
         index = Index.build(
             [Passage(id="1", text="Write to jorunn@vikeby.com, says Jorunn Vikeby.")],

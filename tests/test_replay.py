@@ -101,14 +101,14 @@ def test_replies_and_what_was_parsed_of_them_are_counted(recordings: list[Record
     assert (found.relations, found.lost) == ((1, 1), ())
 
 
-def test_another_recording_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_an_unsuitable_recording_is_refused_with_the_line_number(tmp_path: Path) -> None:
     file = tmp_path / "other.jsonl"
     file.write_text(json.dumps({"prompt": "[user]\nhello", "reply": "hi"}), "utf-8")
     with pytest.raises(InputError, match=r"line 1 of .*name a recording of GraphAnchor"):
         read_recordings(file)
 
 
-def test_every_reply_of_a_frontier_lm_is_read_at_once_and_costs_76_percent(
+def test_every_recorded_frontier_reply_parses_and_the_replay_costs_76_percent(
     shared: Callable[[str], Path],
 ) -> None:
     recorded = read_recordings(shared("replies/graph_anchor.jsonl"))

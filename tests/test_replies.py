@@ -98,7 +98,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_is_read(form: str) -> None:
+def test_every_reply_format_is_parsed(form: str) -> None:
     assert read_reply(Answer, FORMS[form]) == WHOLE
 
 
@@ -109,7 +109,7 @@ def test_a_line_with_a_colon_inside_a_marked_section_is_part_of_it() -> None:
 
 @pytest.mark.parametrize("gone", ["reasoning", "verdict", "cited", "next_query"])
 @pytest.mark.parametrize("form", ["[[ ## {name} ## ]]\n{value}", "{name}: {value}"])
-def test_a_field_that_is_not_required_may_be_missing(gone: str, form: str) -> None:
+def test_an_optional_field_may_be_missing(gone: str, form: str) -> None:
     rest = {n: v for n, v in WHOLE.items() if n != gone}
     reply = sections(form, rest)
     assert read_reply(Answer, reply) is None
@@ -128,7 +128,7 @@ def test_a_reply_without_the_required_field_is_none(reply: str) -> None:
     assert read_reply(Answer, reply, ("answer",)) is None
 
 
-def test_a_field_that_the_signature_lacks_cannot_be_read() -> None:
+def test_a_required_field_that_the_signature_lacks_fails_the_reply() -> None:
     assert read_reply(Answer, FORMS["chat"], ("judgement",)) is None
 
 
@@ -140,7 +140,7 @@ class Think(dspy.Signature):
     reasoning: str = dspy.OutputField()
 
 
-def test_a_tag_that_names_a_field_is_no_block_of_thoughts() -> None:
+def test_a_tag_named_like_a_field_is_not_a_reasoning_block() -> None:
     reply = "<thought>It is Bello.</thought><reasoning>Two hops.</reasoning>"
     assert read_reply(Think, reply) == {"thought": "It is Bello.", "reasoning": "Two hops."}
     assert not has_thoughts(Think, reply)
@@ -167,14 +167,14 @@ class Additions(dspy.Signature):
         "## Judgement\nSufficient.",
     ],
 )  # fmt: skip
-def test_graph_lines_are_read_out_of_every_form(written: str) -> None:
+def test_graph_lines_are_parsed_from_every_reply_format(written: str) -> None:
     values: Any = read_reply(Additions, written, ("judgement",))
     assert values["judgement"] == "sufficient"
     assert [r.tail for r in values["additions"].draft.relations] == ["Montana"]
 
 
 @pytest.mark.parametrize("nothing", ["", "additions:\n", "additions: No new information.\n"])
-def test_additions_never_fail_a_reply(nothing: str) -> None:
+def test_missing_or_empty_additions_never_fail_a_reply(nothing: str) -> None:
     values: Any = read_reply(Additions, f"{nothing}judgement: insufficient", ("judgement",))
     assert values["judgement"] == "insufficient"
     assert values["additions"].draft.relations == ()
@@ -187,7 +187,7 @@ def test_additions_never_fail_a_reply(nothing: str) -> None:
         ({"a": 1}, '{"a": 1}'),
     ],
 )  # fmt: skip
-def test_a_text_field_takes_what_json_gives_it(written: Any, read: str) -> None:
+def test_any_json_value_is_read_into_a_text_field(written: Any, read: str) -> None:
     values = read_reply(dspy.Signature("q -> notes, x"), json.dumps({"notes": written, "x": ""}))
     assert values == {"notes": read, "x": ""}
 
@@ -205,19 +205,19 @@ def test_a_text_field_takes_what_json_gives_it(written: Any, read: str) -> None:
         ("Answer: The Film", "The Film"), ("“A” and “B”", "“A” and “B”"),
     ],
 )  # fmt: skip
-def test_an_answer_is_what_stands_inside_emphasis_and_quotes(written: str, read: str) -> None:
+def test_emphasis_and_quotes_around_an_answer_are_removed(written: str, read: str) -> None:
     values: Any = read_reply(Answer, f"[[ ## answer ## ]]\n{written}", ("answer",))
     assert values["answer"] == read
 
 
 @given(st.text(st.characters(codec=None), max_size=80))
-def test_a_tidy_text_can_be_written_and_stays_as_it_is(text: str) -> None:
+def test_tidy_is_idempotent_and_its_result_can_be_encoded(text: str) -> None:
     once = tidy(text)
     once.encode()
     assert tidy(once) == once
 
 
-def test_a_surrogate_in_a_nested_value_is_taken_out() -> None:
+def test_a_surrogate_in_a_nested_value_is_removed() -> None:
     signature = dspy.Signature("q -> tags: list[str], answer: str")
     values = read_reply(
         signature, '{"tags": ["caf\\ud83d", "\\ud83d\\ude00"], "answer": "\\ud800x"}'
@@ -239,9 +239,7 @@ def test_a_surrogate_in_a_nested_value_is_taken_out() -> None:
         ("answer: Maria Bel", False),
     ],
 )
-def test_a_reply_that_was_cut_off_is_whole_if_the_cut_is_behind_what_counts(
-    reply: str, whole: bool
-) -> None:
+def test_a_truncated_reply_is_complete_if_its_required_fields_are(reply: str, whole: bool) -> None:
     assert holds_whole(Answer, reply, ("answer",)) is whole
 
 
@@ -280,7 +278,7 @@ def wordings(**meant: str) -> list[tuple[str, str]]:
     ("wording", "meant"),
     wordings(sufficient=SUFFICIENT, insufficient=INSUFFICIENT, exhausted=EXHAUSTED),
 )
-def test_a_judgement_is_read_for_what_it_means(wording: str, meant: str) -> None:
+def test_a_judgement_is_recognised_in_any_wording(wording: str, meant: str) -> None:
     assert read_choice(wording, JUDGEMENT) == meant
 
 
@@ -288,12 +286,12 @@ def test_a_judgement_is_read_for_what_it_means(wording: str, meant: str) -> None
     ("wording", "meant"),
     wordings(answered=ANSWERED, not_in_passages=NOT_THERE, premise_refuted=REFUTED),
 )
-def test_a_verdict_is_read_for_what_it_means(wording: str, meant: str) -> None:
+def test_a_verdict_is_recognised_in_any_wording(wording: str, meant: str) -> None:
     assert read_choice(wording, VERDICT) == meant
 
 
 @pytest.mark.parametrize("wording", re.split(r"[|\n]", DOUBTFUL))
-def test_a_judgement_in_doubt_is_none_and_so_asked_for_again(wording: str) -> None:
+def test_an_ambiguous_judgement_is_refused(wording: str) -> None:
     with pytest.raises(ValueError, match="none of"):
         read_choice(wording, JUDGEMENT)
 
@@ -316,7 +314,7 @@ def test_a_description_repeated_in_an_optional_field_reads_as_empty() -> None:
     assert (found["links"], found["answer"]) == ("", "Oslo")
 
 
-def test_an_answer_that_shares_words_with_its_description_stays() -> None:
+def test_an_answer_that_shares_words_with_its_description_is_kept() -> None:
     reply = "[[ ## answer ## ]]\nThe Answer"
     assert (read_reply(AnswerQuestion, reply, ("answer",)) or {})["answer"] == "The Answer"
 
@@ -330,16 +328,14 @@ def test_an_answer_that_shares_words_with_its_description_stays() -> None:
         ("answered / not in passages / premise refuted", VERDICT), ("new or old", ("new", "old")),
     ],
 )  # fmt: skip
-def test_a_list_of_all_choices_is_none_of_them(listed: str, allowed: tuple[str, ...]) -> None:
+def test_a_list_of_all_choices_is_refused(listed: str, allowed: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="none of"):
         read_choice(listed, allowed)
 
 
 @pytest.mark.parametrize("allowed", [JUDGEMENT, VERDICT, ("new", "old")])
 @pytest.mark.parametrize("wording", ["", "maybe", "hm", "42", "…", "n/a"])
-def test_words_that_mean_none_of_the_choices_are_none(
-    wording: str, allowed: tuple[str, ...]
-) -> None:
+def test_words_that_match_no_choice_are_refused(wording: str, allowed: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="none of"):
         read_choice(wording, allowed)
 
@@ -351,7 +347,7 @@ def test_words_that_mean_none_of_the_choices_are_none(
         ("new, not old", "new"), ("not new", None), ("new or old", None), ("almost new", None),
     ],
 )  # fmt: skip
-def test_another_choice_counts_where_it_is_the_only_one_named(
+def test_a_choice_is_recognised_if_it_is_the_only_one_named(
     wording: str, meant: str | None
 ) -> None:
     if meant is None:
@@ -369,7 +365,7 @@ def test_a_choice_among_numbers_is_a_number() -> None:
     "piece",
     ["\n", " ", "<think>", "</think>", "[[ ## ", "answer: x\n", "{", "```\n", "no, but ", "* "],
 )
-def test_reading_takes_time_in_the_length_of_a_reply(piece: str) -> None:
+def test_parsing_time_is_linear_in_the_length_of_a_reply(piece: str) -> None:
     text = piece * (200_000 // len(piece))
     started = time.perf_counter()
     read_reply(Answer, text, ("answer",))
@@ -382,7 +378,7 @@ def test_reading_takes_time_in_the_length_of_a_reply(piece: str) -> None:
 
 @pytest.mark.data
 @pytest.mark.parametrize("file", ["graph_anchor", "baselines", "graphrag"])
-def test_what_a_real_model_wrote_is_read_in_every_form(file: str, shared: Any) -> None:
+def test_recorded_replies_of_real_models_are_parsed_in_every_format(file: str, shared: Any) -> None:
     types: dict[str, Any] = {
         "verdict": Literal["answered", "not in passages", "premise refuted"],
         "judgement": Literal["sufficient", "insufficient"],
@@ -410,7 +406,7 @@ def test_what_a_real_model_wrote_is_read_in_every_form(file: str, shared: Any) -
         assert read_reply(signature, str(values)) == values
 
 
-def test_broken_json_with_signs_repeated_without_end_is_read_in_time() -> None:
+def test_deeply_nested_broken_json_is_parsed_fast() -> None:
     begun = time.process_time()
     read_reply(Answer, '{"verdict": "x' + "[" * 5_000 + '{"a":' * 5_000, ())
     assert time.process_time() - begun < 2

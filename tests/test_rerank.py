@@ -21,7 +21,7 @@ def by_length(query: str, texts: Sequence[str]) -> list[float]:
     return [float(len(text)) for text in texts]
 
 
-def test_a_function_orders_what_a_search_found() -> None:
+def test_a_function_can_rerank_search_results() -> None:
     plain = ga_dspy.Index.from_passages(corpus(), kind="sparse")
     index = ga_dspy.Index.from_passages(corpus(), kind="sparse", reranker=by_length)
     first = {passage.id for passage in plain(QUERY, 50)}
@@ -35,7 +35,7 @@ def test_a_function_orders_what_a_search_found() -> None:
     ]
 
 
-def test_conditions_hold_before_a_reranker_sees_anything() -> None:
+def test_a_reranker_sees_only_passages_that_meet_the_conditions() -> None:
     passages = [{"text": f"Fact {n} of the mill.", "lang": lang} for n, lang in enumerate("abab")]
     seen: list[str] = []
 
@@ -49,7 +49,7 @@ def test_conditions_hold_before_a_reranker_sees_anything() -> None:
 
 
 @pytest.mark.parametrize("scores", [[1.0], [float("nan")] * 40, "no"])
-def test_scores_that_are_none_are_refused(scores: object) -> None:
+def test_invalid_reranker_scores_are_refused(scores: object) -> None:
     index = ga_dspy.Index.from_passages(
         corpus(),
         kind="sparse",
@@ -76,7 +76,7 @@ def cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_cross_encoder_is_named_in_the_index_and_used_by_whoever_opens_it(
+def test_a_cross_encoder_is_saved_in_the_index_and_used_when_it_is_opened(
     cross_encoder: Path, tmp_path: Path
 ) -> None:
     name = str(cross_encoder)

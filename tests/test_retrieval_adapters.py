@@ -29,13 +29,13 @@ def returning(result: Any) -> Callable[[str], Any]:
     return lambda query: result
 
 
-def test_strings_are_split_at_the_bar_after_the_title() -> None:
+def test_a_string_is_split_at_the_bar_into_title_and_text() -> None:
     titled, plain = as_retriever(returning(["Nile | A river. | Long.", "Only text."]))("river", 5)
     assert (titled.title, titled.text) == ("Nile", "A river. | Long.")
     assert (plain.title, plain.text) == ("", "Only text.")
 
 
-def test_a_bar_far_into_the_text_separates_no_title() -> None:
+def test_a_bar_far_into_the_text_does_not_end_a_title() -> None:
     text = f"{'long ' * 40}| more"
     (passage,) = as_retriever(returning([text]))("long", 5)
     assert passage.title == ""
@@ -57,7 +57,7 @@ def test_a_bar_far_into_the_text_separates_no_title() -> None:
         Passage(id="x", title="Nile", text="A river."),
     ],
 )
-def test_every_known_shape_of_a_result_reads_the_same(item: Any) -> None:
+def test_every_supported_result_type_gives_the_same_passages(item: Any) -> None:
     (passage,) = as_retriever(returning([item]))("river", 5)
     assert (passage.title, passage.text) == ("Nile", "A river.")
 
@@ -67,7 +67,7 @@ def test_a_dspy_prediction_gives_its_passages() -> None:
     assert search("river", 5)[0].title == "Nile"
 
 
-def test_dspys_own_retrieve_module_is_asked_for_k_passages() -> None:
+def test_dspys_retrieve_module_is_called_with_k() -> None:
     asked: list[int] = []
 
     def engine(query: str, k: int) -> list[Any]:
@@ -79,7 +79,7 @@ def test_dspys_own_retrieve_module_is_asked_for_k_passages() -> None:
     assert (asked, len(passages)) == ([2], 2)
 
 
-def test_dspys_embeddings_retriever_works_with_the_depth_it_was_given() -> None:
+def test_dspys_embeddings_retriever_keeps_its_own_k() -> None:
     def embedder(texts: list[str]) -> Any:
         return np.array([[len(text), text.count("e") + 1] for text in texts], dtype=np.float32)
 
@@ -87,7 +87,7 @@ def test_dspys_embeddings_retriever_works_with_the_depth_it_was_given() -> None:
     assert len(search("river", 5)) == 1
 
 
-def test_a_langchain_retriever_is_invoked_with_the_query_alone() -> None:
+def test_a_langchain_retriever_is_invoked_with_the_query_only() -> None:
     class LangChainLike:
         def invoke(self, query: str, config: Any = None, **kwargs: Any) -> list[Any]:
             return [SimpleNamespace(page_content=query, metadata={}, id=f"d{i}") for i in range(4)]
@@ -97,30 +97,30 @@ def test_a_langchain_retriever_is_invoked_with_the_query_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["k", "top_k", "n", "limit"])
-def test_the_depth_reaches_the_parameter_that_stands_for_it(name: str) -> None:
+def test_k_is_passed_to_a_parameter_with_a_known_name(name: str) -> None:
     scope: dict[str, Any] = {}
     exec(f"def search(query, {name}=99): return [str({name})]", scope)
     assert as_retriever(scope["search"])("river", 4)[0].text == "4"
 
 
-def test_a_required_second_parameter_of_any_name_takes_the_depth() -> None:
+def test_k_is_passed_to_a_required_second_parameter_of_any_name() -> None:
     assert as_retriever(lambda query, amount: [f"{amount} asked"])("q", 4)[0].text == "4 asked"
 
 
-def test_more_than_k_are_cut_and_fewer_are_kept() -> None:
+def test_results_are_cut_to_k_and_fewer_are_accepted() -> None:
     search = as_retriever(returning([f"text {i}" for i in range(6)]))
     assert len(search("q", 2)) == 2
     assert len(search("q", 9)) == 6
     assert as_retriever(returning([]))("q", 5) == []
 
 
-def test_a_missing_id_is_the_same_for_the_same_content_everywhere() -> None:
+def test_a_generated_id_depends_only_on_the_content() -> None:
     one = as_retriever(returning(["Nile | A river."]))("a", 1)[0]
     other = as_retriever(returning([{"title": "Nile", "text": "A river."}]))("b", 1)[0]
     assert one.id == other.id
 
 
-def test_the_same_passage_twice_counts_once() -> None:
+def test_duplicate_results_count_once() -> None:
     assert len(as_retriever(returning(["same", "same", "else"]))("q", 3)) == 2
 
 
@@ -138,14 +138,14 @@ def test_one_id_under_two_titles_is_two_passages() -> None:
     assert len({passage.id for passage in as_retriever(returning(pair))("q", 5)}) == 2
 
 
-def test_a_document_may_change_while_it_is_served() -> None:
+def test_one_id_may_have_another_text_in_the_next_search() -> None:
     search = as_retriever(lambda query: [{"id": "0", "text": query}])
     for text in ("first", "second", "first"):
         (passage,) = search(text, 1)
         assert (passage.id, passage.text) == ("0", text)
 
 
-def test_an_adapter_keeps_nothing_of_what_it_returned() -> None:
+def test_an_adapter_does_not_hold_on_to_results() -> None:
     search = as_retriever(lambda query: [{"id": query, "text": query * 1000}])
     search("warm", 1)
     tracemalloc.start()
@@ -157,7 +157,7 @@ def test_an_adapter_keeps_nothing_of_what_it_returned() -> None:
 
 
 @pytest.mark.parametrize("result", ["one string", 3, {"hits": []}, Passage(id="1", text="x")])
-def test_a_result_that_is_no_collection_of_passages_is_named(result: Any) -> None:
+def test_a_result_that_is_not_a_collection_is_an_error_that_shows_it(result: Any) -> None:
     with pytest.raises(InputError, match=type(result).__name__):
         as_retriever(returning(result))("q", 1)
 
@@ -165,7 +165,7 @@ def test_a_result_that_is_no_collection_of_passages_is_named(result: Any) -> Non
 @pytest.mark.parametrize(
     "result", [None, [], (), {"passages": None}, dspy.Prediction(passages=[]), iter(())]
 )
-def test_a_result_without_passages_is_no_error(result: Any) -> None:
+def test_an_empty_result_is_not_an_error(result: Any) -> None:
     assert as_retriever(returning(result))("q", 5) == []
 
 
@@ -182,19 +182,19 @@ EMPTY = [
 
 
 @pytest.mark.parametrize("item", EMPTY)
-def test_an_item_without_text_is_passed_over_among_good_ones(item: Any) -> None:
+def test_an_item_without_text_is_skipped_among_valid_ones(item: Any) -> None:
     found = as_retriever(returning([item, "fine", item, "good"]))("q", 5)
     assert [passage.text for passage in found] == ["fine", "good"]
 
 
 @pytest.mark.parametrize("item", EMPTY)
-def test_a_result_of_nothing_but_items_without_text_is_an_error(item: Any) -> None:
+def test_a_result_with_only_textless_items_is_an_error(item: Any) -> None:
     with pytest.raises(InputError, match="result 1"):
         as_retriever(returning([item, item]))("q", 5)
 
 
 @pytest.mark.parametrize("item", [5, b"bytes", object(), ["nested"]])
-def test_an_item_that_can_be_no_passage_is_named_with_its_place(item: Any) -> None:
+def test_an_invalid_item_is_named_with_its_position(item: Any) -> None:
     with pytest.raises(InputError, match="result 2"):
         as_retriever(returning(["fine", item]))("q", 5)
 
@@ -256,7 +256,7 @@ def test_an_asynchronous_retriever_works_with_and_without_a_loop(source: Any) ->
     assert [passage.text for passage in asyncio.run(inside())] == expected
 
 
-def test_what_can_be_called_and_awaited_is_called_or_awaited() -> None:
+def test_a_retriever_with_sync_and_async_methods_uses_the_matching_one() -> None:
     class Both(dspy.Module):
         def forward(self, query: str) -> list[str]:
             return ["called"]
@@ -269,7 +269,7 @@ def test_what_can_be_called_and_awaited_is_called_or_awaited() -> None:
     assert asyncio.run(search.acall("q", 1))[0].text == "awaited"
 
 
-def test_a_client_finds_the_loop_of_its_first_call_again() -> None:
+def test_an_async_client_always_runs_in_the_same_event_loop() -> None:
     loops = set()
 
     async def search(query: str) -> list[str]:
@@ -281,7 +281,7 @@ def test_a_client_finds_the_loop_of_its_first_call_again() -> None:
     assert len(loops) == 1
 
 
-def test_a_search_inside_an_asynchronous_search_ends() -> None:
+def test_a_nested_asynchronous_search_does_not_deadlock() -> None:
     async def outer(query: str) -> list[Passage]:
         return as_retriever(rivers)(query, 1)
 
@@ -296,7 +296,7 @@ def test_an_asynchronous_search_sees_the_settings_of_its_caller() -> None:
         assert as_retriever(search)("q", 1)[0].text == "mine"
 
 
-def test_the_error_of_an_asynchronous_retriever_is_that_of_the_call() -> None:
+def test_an_error_in_an_asynchronous_retriever_is_raised_by_the_call() -> None:
     async def down(query: str) -> list[str]:
         raise ConnectionError("store is down")
 
@@ -306,7 +306,7 @@ def test_the_error_of_an_asynchronous_retriever_is_that_of_the_call() -> None:
         asyncio.run(as_retriever(down).acall("q", 1))
 
 
-def test_a_search_in_a_thread_leaves_the_loop_free() -> None:
+def test_a_search_in_a_thread_does_not_block_the_event_loop() -> None:
     inside = threading.Event()
 
     def slow(query: str) -> list[str]:
@@ -325,7 +325,7 @@ def test_a_search_in_a_thread_leaves_the_loop_free() -> None:
 # --- Other shapes of retrievers
 
 
-def test_a_llamaindex_retriever_gives_its_nodes() -> None:
+def test_a_llamaindex_retrievers_nodes_become_passages() -> None:
     class Node:
         node_id, metadata = "n1", {"title": "Nile"}
 
@@ -341,13 +341,13 @@ def test_a_llamaindex_retriever_gives_its_nodes() -> None:
 
 
 @pytest.mark.parametrize("signature", ["*, query, k=9", "*, k, query", "*, filters=None, query, k"])
-def test_a_query_may_be_a_keyword_only(signature: str) -> None:
+def test_the_query_may_be_a_keyword_only_parameter(signature: str) -> None:
     scope: dict[str, Any] = {}
     exec(f"def search({signature}): return [f'{{query}} {{k}}']", scope)
     assert as_retriever(scope["search"])("river", 4)[0].text == "river 4"
 
 
-def test_a_module_is_called_itself_and_dspy_has_nothing_to_warn_of(
+def test_a_module_is_called_directly_without_dspy_warnings(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Search(dspy.Module):
@@ -364,7 +364,7 @@ def test_a_module_is_called_itself_and_dspy_has_nothing_to_warn_of(
     assert "forward" not in caplog.text
 
 
-def test_an_adapted_retriever_is_pickled_as_its_source() -> None:
+def test_an_adapted_retriever_can_be_pickled() -> None:
     copied = pickle.loads(pickle.dumps(as_retriever(rivers)))
     assert copied("q", 1)[0].text == "q 0"
     fruits = ["apple"]
@@ -373,18 +373,18 @@ def test_an_adapted_retriever_is_pickled_as_its_source() -> None:
 
 
 @pytest.mark.parametrize("found", [None, 3, "index/", {"a": 1}, Passage])
-def test_what_cannot_retrieve_is_refused_at_once(found: Any) -> None:
+def test_an_object_that_is_not_a_retriever_is_refused_at_once(found: Any) -> None:
     with pytest.raises(InputError, match="expected"):
         as_retriever(found)
 
 
 @pytest.mark.parametrize(("query", "k"), [("", 5), ("  ", 5), ("q", 0), ("q", -1)])
-def test_a_blank_query_or_no_depth_is_an_input_error(query: str, k: int) -> None:
+def test_a_blank_query_or_a_k_below_one_is_an_input_error(query: str, k: int) -> None:
     with pytest.raises(InputError):
         as_retriever(returning(["x"]))(query, k)
 
 
-def test_an_index_is_a_retriever_already_and_copies_share_it() -> None:
+def test_an_index_is_used_as_it_is_and_shared_by_copies() -> None:
     index = Index.from_passages([Passage(id="1", text="river")], kind="sparse")
     assert as_retriever(index) is index
     assert copy.deepcopy(index) is index
@@ -393,5 +393,5 @@ def test_an_index_is_a_retriever_already_and_copies_share_it() -> None:
     assert copy.deepcopy(adapted) is adapted
 
 
-def test_lone_surrogates_become_text_that_can_be_stored() -> None:
+def test_lone_surrogates_are_replaced() -> None:
     assert as_retriever(returning(["caf\ud800 x"]))("q", 1)[0].text == "caf? x"

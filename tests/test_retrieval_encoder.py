@@ -54,7 +54,7 @@ def fake(name: str, **prompts: str) -> tuple[SentenceEncoder, FakeModel]:
         ("sentence-transformers/all-MiniLM-L6-v2", "", ""),
     ],
 )
-def test_queries_and_passages_get_what_the_family_of_the_model_wants(
+def test_queries_and_passages_get_the_prefixes_of_the_model_family(
     name: str, query: str, passage: str
 ) -> None:
     encoder, model = fake(name)
@@ -64,7 +64,7 @@ def test_queries_and_passages_get_what_the_family_of_the_model_wants(
 
 
 @pytest.mark.parametrize("name", ["intfloat/e5-mistral-7b-instruct", "Alibaba-NLP/gte-Qwen2-7B"])
-def test_models_that_are_instructed_get_the_instruction_before_a_query_alone(name: str) -> None:
+def test_instruction_models_get_the_instruction_before_queries_only(name: str) -> None:
     encoder, model = fake(name)
     encoder.encode(["text"])
     encoder.encode_query("question")
@@ -72,20 +72,20 @@ def test_models_that_are_instructed_get_the_instruction_before_a_query_alone(nam
     assert model.asked[1].startswith("Instruct: ") and model.asked[1].endswith("Query: question")
 
 
-def test_what_a_model_says_itself_goes_before_what_its_family_wants() -> None:
+def test_a_models_own_prompts_override_those_of_its_family() -> None:
     encoder, model = fake("some/e5-model", query="ask: ", passage="read: ")
     encoder.encode(["text"])
     encoder.encode_query("question")
     assert model.asked == ["read: text", "ask: question"]
 
 
-def test_another_prompt_is_another_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_prompt_changes_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_parameters_hash", lambda model: "same weights")
     encoders = [fake("a/b"), fake("a/b", query="q: "), fake("a/b", query="q: ", document="d: ")]
     assert len({encoder.fingerprint for encoder, _ in encoders}) == 3
 
 
-def test_a_provider_and_its_model_are_called_through_dspy(
+def test_a_provider_and_model_name_uses_dspys_embedder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[str] = []
@@ -102,11 +102,11 @@ def test_a_provider_and_its_model_are_called_through_dspy(
 
 
 @pytest.mark.parametrize("name", ["BAAI/bge-small-en", "Snowflake/snowflake-arctic-embed-m", "e5"])
-def test_other_names_are_those_of_sentence_transformers(name: str) -> None:
+def test_other_names_load_sentence_transformers(name: str) -> None:
     assert isinstance(load_encoder(name), SentenceEncoder)
 
 
-def test_a_folder_is_a_model_whatever_it_is_called(
+def test_an_existing_folder_is_a_model_whatever_its_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "openai" / "mine").mkdir(parents=True)
@@ -121,7 +121,7 @@ AWKWARD = [
 
 
 @pytest.mark.parametrize("name", ["auto", "hash-256"])
-def test_encoders_that_ship_take_any_text(name: str) -> None:
+def test_shipped_encoders_accept_any_text(name: str) -> None:
     encoder = load_encoder(name)
     vectors = encoder.encode([*AWKWARD, "The Halden Bridge was closed in 2019. " * 27_000])
     assert vectors.dtype == np.float32 and vectors.shape == (len(AWKWARD) + 1, 256)
@@ -130,7 +130,7 @@ def test_encoders_that_ship_take_any_text(name: str) -> None:
     assert encoder.max_tokens is None
 
 
-def test_the_default_vectors_are_the_same_bits_everywhere_and_in_any_company() -> None:
+def test_default_vectors_are_bit_identical_alone_and_in_batches() -> None:
     texts = [*AWKWARD, "Hague", "The Hague lies in the Netherlands."]
     encoder = load_encoder()
     with ThreadPoolExecutor(8) as pool:
@@ -141,7 +141,7 @@ def test_the_default_vectors_are_the_same_bits_everywhere_and_in_any_company() -
     )
 
 
-def test_words_in_letters_that_the_default_does_not_know_are_told_apart() -> None:
+def test_the_default_encoder_distinguishes_words_in_unknown_scripts() -> None:
     encode = load_encoder().encode_query
     same, other = encode("สะพาน 1904"), encode("แม่น้ำ 1904")
     assert float(encode("สะพาน") @ same) > 0.6
@@ -158,14 +158,14 @@ def test_the_default_needs_no_pytorch() -> None:
     assert "'ab c'" in done.stdout and done.stdout.strip().endswith(" []")
 
 
-def test_default_vectors_with_another_hash_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_vectors_with_a_wrong_hash_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     module._word_pieces.cache_clear()
     monkeypatch.setattr(module, "STATIC_SHA256", "0" * 64)
     with pytest.raises(DamagedFile, match=r"minilm-static.npz has SHA-256 .*git checkout"):
         load_encoder().encode(["text"])
 
 
-def test_the_hash_encoder_is_the_same_everywhere_and_checks_its_name() -> None:
+def test_the_hash_encoder_is_deterministic_and_validates_its_name() -> None:
     encoder = load_encoder("hash-64")
     assert encoder.encode_query("Nile Oslo").nonzero()[0].tolist() == [34, 63]
     assert (encoder.dimension, encoder.name) == (64, "hash-64")
@@ -175,7 +175,7 @@ def test_the_hash_encoder_is_the_same_everywhere_and_checks_its_name() -> None:
 
 
 @packaged
-def test_packaged_weights_with_another_hash_are_not_loaded(
+def test_packaged_weights_with_a_wrong_hash_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
@@ -185,13 +185,13 @@ def test_packaged_weights_with_another_hash_are_not_loaded(
 
 
 @packaged
-def test_a_model_that_is_neither_here_nor_reachable_is_named(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_found_is_named_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere.*'auto' needs no download"):
         load_encoder(str(tmp_path / "nowhere")).encode(["text"])
 
 
 @pytest.mark.parametrize("name", ["auto", pytest.param("minilm", marks=packaged)])
-def test_encoders_find_meaning_where_no_word_is_shared(name: str) -> None:
+def test_encoders_match_by_meaning_without_shared_words(name: str) -> None:
     passages = [
         Passage(id="cat", text="A kitten sleeps on the sofa."),
         Passage(id="car", text="The engine of the truck broke down."),
@@ -203,14 +203,14 @@ def test_encoders_find_meaning_where_no_word_is_shared(name: str) -> None:
 
 
 @packaged
-def test_minilm_is_the_encoder_that_earlier_indexes_name() -> None:
+def test_minilm_has_the_fingerprint_of_earlier_indexes() -> None:
     encoder = load_encoder("sentence-transformers/all-MiniLM-L6-v2")
     assert encoder.fingerprint.startswith("55cf0376530177d48afde976")
     assert (encoder.dimension, encoder.max_tokens) == (384, 256)
     assert encoder.name == load_encoder("minilm").name
 
 
-def test_progress_moves_every_shard_and_leaves_out_what_was_kept(
+def test_progress_advances_per_shard_and_excludes_cached_vectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder, _ = fake("any")
@@ -223,7 +223,7 @@ def test_progress_moves_every_shard_and_leaves_out_what_was_kept(
     assert {(stage, total) for stage, _, total in told} == {("encoding", 600)}
 
 
-def test_searches_in_threads_do_not_wait_for_one_anothers_encoder() -> None:
+def test_concurrent_searches_encode_in_parallel() -> None:
     class Distant(HashEncoder):
         """An encoder that is loaded by name and asks a server."""
 

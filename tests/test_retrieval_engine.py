@@ -50,7 +50,7 @@ def written(number: int, title: str, mentions: list[str]) -> Passage:
 @given(
     st.lists(some, min_size=1, max_size=18), st.lists(some, max_size=6), st.sets(st.integers(0, 17))
 )
-def test_links_after_changes_are_those_of_an_index_built_from_scratch(
+def test_links_after_changes_equal_those_of_a_new_index(
     first: list[Any], then: list[Any], gone: set[int]
 ) -> None:
     old = [written(i, *one) for i, one in enumerate(first)]
@@ -68,7 +68,7 @@ def test_links_after_changes_are_those_of_an_index_built_from_scratch(
     alike(index, scratch, ["What is near New York?", "where is the who", "Ada"])
 
 
-def test_a_name_that_becomes_too_common_or_rare_enough_is_forgotten_or_known_again() -> None:
+def test_a_name_is_ignored_while_too_many_passages_share_it() -> None:
     bearers = [Passage(id=f"b{i}", title=f"Quist ({i})", text="A person.") for i in range(12)]
     index = Index.from_passages(
         [*bearers, Passage(id="m", text="It was by Quist.")], encoder="hash-16"
@@ -83,7 +83,7 @@ def test_a_name_that_becomes_too_common_or_rare_enough_is_forgotten_or_known_aga
     }
 
 
-def test_many_changes_in_a_folder_end_as_an_index_built_from_scratch(tmp_path: Path) -> None:
+def test_many_changes_in_a_folder_equal_a_build_from_scratch(tmp_path: Path) -> None:
     passages = list(synthetic(400, words=20))
     index = Index.build(passages[:200], tmp_path / "i", encoder="hash-32")
     for at in range(200, 400, 25):
@@ -99,7 +99,7 @@ def test_many_changes_in_a_folder_end_as_an_index_built_from_scratch(tmp_path: P
     alike(opened, scratch, list(synthetic_questions(left[::40])))
 
 
-def test_an_addition_leaves_the_files_of_what_was_there_as_they_are(tmp_path: Path) -> None:
+def test_adding_passages_does_not_rewrite_existing_segments(tmp_path: Path) -> None:
     index = Index.build(synthetic(300, words=20), tmp_path / "i", encoder="hash-16")
 
     def files() -> dict[str, int]:
@@ -116,7 +116,7 @@ def test_an_addition_leaves_the_files_of_what_was_there_as_they_are(tmp_path: Pa
 # --- Large corpora
 
 
-def test_words_that_cannot_bring_in_a_row_are_only_looked_up(
+def test_skipping_low_weight_words_does_not_change_the_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passages = list(synthetic(1500, words=40))
@@ -146,7 +146,7 @@ def test_a_large_corpus_is_analysed_by_several_processes(
     alike(index, memory, list(synthetic_questions(passages[::10])))
 
 
-def test_many_vectors_are_indexed_and_changes_are_seen(
+def test_a_large_segment_has_a_vector_index_that_sees_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passages = list(synthetic(1200, words=20))
@@ -168,7 +168,7 @@ def test_many_vectors_are_indexed_and_changes_are_seen(
 # --- What an index of any size costs
 
 
-def test_the_cost_of_an_index_is_measured_beside_bare_libraries(tmp_path: Path) -> None:
+def test_the_cost_of_an_index_is_benchmarked_against_bare_libraries(tmp_path: Path) -> None:
     pytest.importorskip("bm25s")
     found = scale(tmp_path / "index", 500, 20, "hash-16", 10)
     assert found["passages"] == 500
@@ -178,7 +178,7 @@ def test_the_cost_of_an_index_is_measured_beside_bare_libraries(tmp_path: Path) 
         assert 0 < found[search]["p50_ms"] <= found[search]["p95_ms"]
 
 
-def test_a_synthetic_corpus_is_the_same_for_a_seed_and_its_titles_differ() -> None:
+def test_a_synthetic_corpus_is_deterministic_with_unique_titles() -> None:
     passages = list(synthetic(5000, words=12))
     assert passages == list(synthetic(5000, words=12))
     assert passages[0].text != next(synthetic(5000, words=12, seed=1)).text

@@ -50,7 +50,7 @@ def test_links_lead_to_a_passage_that_shares_no_word_with_the_question() -> None
     assert ids(make(), far, 2) == ["rhine", "basel"]
 
 
-def test_a_title_named_in_the_question_adds_a_fifth_to_what_its_words_count() -> None:
+def test_a_title_named_in_the_question_adds_a_fifth_to_the_score() -> None:
     passages = [
         Passage(id="same words", title="Stone Harbour", text="a place of granite"),
         Passage(id="named", title="Harbour Stone", text="a place of granite"),
@@ -60,7 +60,7 @@ def test_a_title_named_in_the_question_adds_a_fifth_to_what_its_words_count() ->
     assert first.score - second.score == pytest.approx(0.2)
 
 
-def test_links_lead_on_from_a_passage_named_in_the_question_that_shares_little_else() -> None:
+def test_links_are_followed_from_a_passage_that_only_its_name_connects() -> None:
     passages = [
         Passage(id="one word", text="An opera in three acts, first sung there in spring."),
         Passage(id="many words", text="A marble opera house with a copper roof."),
@@ -75,7 +75,7 @@ def test_links_lead_on_from_a_passage_named_in_the_question_that_shares_little_e
     assert ids(make(passages), query) == ["many words", "named", "led to", "one word"]
 
 
-def test_of_linked_passages_the_one_with_the_words_that_are_missing_comes_first() -> None:
+def test_among_linked_passages_the_one_with_the_missing_words_comes_first() -> None:
     passages = [
         Passage(id="same word", title="Aswan", text="granite city"),
         Passage(id="missing word", title="Edfu", text="temple city"),
@@ -86,7 +86,7 @@ def test_of_linked_passages_the_one_with_the_words_that_are_missing_comes_first(
     assert ids(make(passages), query) == ["best", "missing word", "same word", "unlinked"]
 
 
-def test_of_linked_passages_far_from_the_question_the_closer_one_comes_first() -> None:
+def test_among_distant_linked_passages_the_closer_one_comes_first() -> None:
     passages = [
         Passage(id="farther", title="Edfu", text="temple city"),
         Passage(id="closer", title="Aswan", text="that city"),
@@ -109,7 +109,7 @@ def test_equal_scores_come_in_corpus_order() -> None:
         assert ids(make(passages, kind), "same words", 4) == ["0", "1", "2", "3"]
 
 
-def test_scores_fall_and_no_passage_comes_twice() -> None:
+def test_scores_are_descending_and_passages_unique() -> None:
     for kind in KINDS:
         hits = make(kind=kind).search("city on the river past the sea", 5)
         scores = [hit.score for hit in hits]
@@ -117,7 +117,7 @@ def test_scores_fall_and_no_passage_comes_twice() -> None:
         assert len({hit.passage.id for hit in hits}) == len(hits)
 
 
-def test_a_query_that_shares_no_word_finds_nothing_by_words_alone() -> None:
+def test_a_sparse_search_without_shared_words_finds_nothing() -> None:
     assert ids(make(kind="sparse"), "zzz") == []
 
 
@@ -125,14 +125,14 @@ def test_a_corpus_of_stopwords_can_be_searched() -> None:
     assert len(make([Passage(id="1", text="the of and")])("the", 3)) == 1
 
 
-def test_identical_passages_collapse_and_one_id_for_two_texts_is_an_error() -> None:
+def test_identical_passages_are_merged_and_one_id_for_two_texts_is_an_error() -> None:
     assert len(make([*RIVERS, RIVERS[0]])) == len(RIVERS)
     with pytest.raises(InputError, match=r"'nile'"):
         make([*RIVERS, Passage(id="nile", text="Another text.")])
 
 
 @pytest.mark.parametrize("place", [0, 40, 4000])
-def test_two_texts_under_one_id_are_shown_where_they_differ(place: int) -> None:
+def test_an_id_conflict_shows_where_the_two_texts_differ(place: int) -> None:
     same = ("The bridge was rebuilt often. " * 200)[:place]
     one, other = (Passage(id="7", text=f"{same}{end}") for end in ("in 1932.", "by Ellet."))
     with pytest.raises(InputError, match=r"'7' .*in 1932\..*by Ellet\.") as error:
@@ -151,7 +151,9 @@ def test_two_texts_under_one_id_are_shown_where_they_differ(place: int) -> None:
         Passage(id="x", title="Oslo", text="An opera house of marble."),
     ],
 )
-def test_a_corpus_may_be_anything_that_a_retriever_may_return(oslo: Any, tmp_path: Path) -> None:
+def test_a_corpus_may_contain_any_item_that_a_retriever_may_return(
+    oslo: Any, tmp_path: Path
+) -> None:
     index = Index.build([*RIVERS[:2], oslo], tmp_path / "i", encoder="hash-64")
     assert index("marble opera", 1)[0].title == "Oslo"
     grown = make(RIVERS[:2])
@@ -161,13 +163,13 @@ def test_a_corpus_may_be_anything_that_a_retriever_may_return(oslo: Any, tmp_pat
 
 
 @pytest.mark.parametrize("item", [None, "", {"title": "Oslo"}, {"text": " "}, 7])
-def test_a_corpus_with_an_item_without_text_is_refused_and_the_item_named(item: Any) -> None:
+def test_a_corpus_item_without_text_is_refused_by_position(item: Any) -> None:
     with pytest.raises(InputError, match="passage 2"):
         make(["Oslo has an opera house.", item])
 
 
 @pytest.mark.parametrize("corpus", ["one text", {"text": "one"}, 7, None])
-def test_what_is_no_collection_of_passages_is_no_corpus(corpus: Any) -> None:
+def test_a_corpus_that_is_not_a_collection_is_refused(corpus: Any) -> None:
     with pytest.raises(InputError, match="the corpus is"):
         make(corpus)
 
@@ -184,7 +186,7 @@ def test_an_unknown_kind_is_named() -> None:
         make(kind="magic")
 
 
-def test_one_index_ranks_in_every_kind_it_has_the_parts_for() -> None:
+def test_one_index_can_be_searched_in_every_kind_it_has_data_for() -> None:
     index = make()
     for kind in KINDS:
         assert ids(index.as_kind(kind), "opera") == ids(make(kind=kind), "opera")
@@ -207,7 +209,7 @@ def test_an_added_passage_is_found_and_linked_at_once() -> None:
     ]
 
 
-def test_a_deleted_passage_is_gone_at_once_with_its_links() -> None:
+def test_a_deleted_passage_and_its_links_are_gone_at_once() -> None:
     index = make()
     assert index.delete(["basel"]) == 1
     assert "basel" not in ids(index, "Basel carnival city", 5)
@@ -224,7 +226,7 @@ def test_the_last_passage_cannot_be_deleted() -> None:
     assert len(index) == len(RIVERS)
 
 
-def test_a_changed_text_must_be_deleted_first() -> None:
+def test_adding_a_changed_text_requires_deleting_the_old_one() -> None:
     index = make()
     changed = Passage(id="oslo", title="Oslo", text="Oslo has a new museum of fjords.")
     with pytest.raises(InputError, match="two passages have the id"):
@@ -243,7 +245,7 @@ def test_a_changed_text_must_be_deleted_first() -> None:
     then=st.sets(st.integers(0, 4)),
     kind=st.sampled_from(KINDS),
 )
-def test_changes_lead_to_the_same_results_as_a_new_index(
+def test_a_changed_index_gives_the_same_results_as_a_new_one(
     first: set[int], then: set[int], kind: str
 ) -> None:
     index = make([RIVERS[i] for i in sorted(first)], kind)
@@ -257,7 +259,7 @@ def test_changes_lead_to_the_same_results_as_a_new_index(
         assert index.search(query, 5) == fresh.search(query, 5)
 
 
-def test_only_new_passages_are_encoded_when_passages_come_and_go() -> None:
+def test_changes_encode_only_new_passages() -> None:
     encoder = Counting()
     index = Index.from_passages(RIVERS[:3], encoder=encoder)
     index.add(RIVERS[3:])
@@ -328,7 +330,7 @@ def test_vectors_that_are_not_normalised_are_refused() -> None:
         Index.from_passages(RIVERS, encoder=Counting(scale=3.0))
 
 
-def test_progress_is_told_by_stage_from_nothing_to_all() -> None:
+def test_progress_is_reported_per_stage_from_zero_to_the_total() -> None:
     seen: list[tuple[str, int, int]] = []
     make(progress=lambda stage, done, total: seen.append((stage, done, total)))
     assert seen[0] == ("encoding", 0, 5)
@@ -400,7 +402,7 @@ def test_a_text_that_moved_to_another_id_is_not_encoded_again() -> None:
     assert (len(changes.added), len(changes.removed)) == (6, 5)
 
 
-def test_upsert_puts_a_passage_in_place_of_the_one_with_its_id(tmp_path: Path) -> None:
+def test_upsert_replaces_the_passage_with_the_same_id(tmp_path: Path) -> None:
     index = Index.build(RIVERS, tmp_path / "i", encoder="hash-64")
     new = [Passage(id="oslo", title="Oslo", text="Oslo has a ski jump."), RIVERS[0]]
     changes = index.upsert([*new, Passage(id="lund", text="Lund has a cathedral.")])
@@ -411,7 +413,7 @@ def test_upsert_puts_a_passage_in_place_of_the_one_with_its_id(tmp_path: Path) -
     assert index.manifest.generation == 1
 
 
-def test_a_sync_to_nothing_is_an_error_and_changes_nothing() -> None:
+def test_syncing_to_an_empty_corpus_is_an_error_and_changes_nothing() -> None:
     index = make()
     with pytest.raises(InputError, match="the corpus holds no passages"):
         index.sync([])
@@ -420,7 +422,7 @@ def test_a_sync_to_nothing_is_an_error_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize("given", ["12", b"12", {"12": 1}, [1, 2], 12])
 @pytest.mark.parametrize("name", ["ids", "require", "artifacts", "labels"])
-def test_one_text_is_no_collection_of_its_letters(name: str, given: Any) -> None:
+def test_a_string_is_refused_where_a_collection_is_expected(name: str, given: Any) -> None:
     passages = [Passage(id=id, text=f"Bridge {id}.") for id in ("1", "2", "12")]
     index = Index.from_passages(passages, kind="sparse")
     take: dict[str, Callable[[Any], Any]] = {

@@ -42,35 +42,35 @@ def linked(store: LocalEngine) -> set[tuple[int, int]]:
         ("Björk", "", "bjork"),
     ],
 )
-def test_a_passage_is_known_by_its_bare_title_and_its_first_subject(
+def test_the_bare_title_and_the_first_subject_are_aliases_of_a_passage(
     title: str, text: str, alias: str
 ) -> None:
     assert alias in aliases(title, text)
 
 
 @pytest.mark.parametrize("title", ["It", "The", "May", "A", ""])
-def test_common_words_are_no_alias(title: str) -> None:
+def test_common_words_are_not_aliases(title: str) -> None:
     assert aliases(title, "it was a film.") == frozenset()
 
 
-def test_the_longest_name_in_a_text_is_the_one_meant() -> None:
+def test_the_longest_matching_name_wins() -> None:
     store = engine(passage("New York", ""), passage("New York Times", ""))
     assert store.rows_named("He wrote for the New York Times.").tolist() == [1]
     assert store.rows_named("He wrote for the New York Times in New York.").tolist() == [0, 1]
 
 
-def test_a_word_in_lower_case_names_nothing_beside_capitalised_ones() -> None:
+def test_a_lower_case_word_is_not_a_name_in_a_capitalised_text() -> None:
     store = engine(passage("Rush", ""))
     assert store.rows_named("In a rush, Neil left").tolist() == []
     assert store.rows_named("Neil left Rush").tolist() == [0]
 
 
-def test_a_query_typed_without_capitals_still_names_titles() -> None:
+def test_a_query_without_capitals_still_matches_titles() -> None:
     store = engine(passage("Neil Peart", ""))
     assert store.rows_named("who taught neil peart in 1994").tolist() == [0]
 
 
-def test_a_name_of_very_many_passages_names_none_of_them() -> None:
+def test_a_name_shared_by_very_many_passages_matches_none() -> None:
     many = [passage(f"Smith ({i})", "") for i in range(MOST_TARGETS + 1)]
     assert engine(*many).rows_named("Smith").tolist() == []
     assert len(engine(*many[1:]).rows_named("Smith")) == MOST_TARGETS
@@ -94,9 +94,7 @@ def known_names(text: str, known: set[str]) -> Iterator[str]:
     ),
     st.sets(st.sampled_from(["new york", "york", "new york times", "times of york", "of", "1904"])),
 )
-def test_names_are_found_in_many_texts_at_once_as_in_each(
-    words: list[str], known: set[str]
-) -> None:
+def test_batch_name_lookup_equals_single_lookups(words: list[str], known: set[str]) -> None:
     keys = np.array(sorted(map(name_key, known)), dtype=np.uint64)
     texts = [" ".join(words), "Times of York", " ".join(words[::-1])]
     sizes, found = mentioned_in(texts, among(keys))
@@ -105,12 +103,12 @@ def test_names_are_found_in_many_texts_at_once_as_in_each(
     assert [set(keys.tolist()) for keys in by_text] == expected
 
 
-def test_spans_are_runs_of_capitals_with_the_small_words_inside() -> None:
+def test_spans_are_runs_of_capitalised_words_with_small_words_inside() -> None:
     text = "When the University of Vienna, Austria hired J. R. Ward-Smith & Co, she left."
     assert proper_names(text) == {"university of vienna", "austria", "j r ward smith co"}
 
 
-def test_a_mention_links_both_ways_and_a_rare_span_links_its_holders() -> None:
+def test_a_mention_links_both_ways_and_a_rare_span_links_the_passages_that_share_it() -> None:
     store = engine(
         passage("Nile", "It flows past Aswan."),
         passage("Aswan", "A city."),
@@ -121,12 +119,12 @@ def test_a_mention_links_both_ways_and_a_rare_span_links_its_holders() -> None:
     assert linked(store) == {(0, 1), (1, 0), (2, 3), (3, 2)}
 
 
-def test_a_span_in_too_many_passages_links_none() -> None:
+def test_a_span_in_too_many_passages_creates_no_links() -> None:
     store = engine(*(passage(f"Town {i}", "It belongs to Greater Vexin.") for i in range(40)))
     assert linked(store) == set()
 
 
-def test_a_name_of_several_passages_shares_its_weight_and_none_links_itself() -> None:
+def test_a_shared_name_splits_its_weight_and_no_passage_links_to_itself() -> None:
     store = engine(
         passage("Mercury (planet)", "Mercury is near the Sun."),
         passage("Mercury (metal)", "A liquid."),
@@ -142,7 +140,7 @@ def test_a_name_of_several_passages_shares_its_weight_and_none_links_itself() ->
     assert links.total.tolist() == pytest.approx([1.7, 1.7, 1.2])
 
 
-def test_faint_links_are_left_out_and_count_in_the_total() -> None:
+def test_weak_links_are_dropped_but_count_in_the_total() -> None:
     cities = [passage(f"City {i}", "It lies in Ruritania.") for i in range(50)]
     store = engine(passage("Ruritania", "A land."), *cities)
     row = np.array([0])
@@ -153,7 +151,9 @@ def test_faint_links_are_left_out_and_count_in_the_total() -> None:
 
 
 @given(start=st.lists(st.floats(0.01, 1), min_size=4, max_size=4), damping=st.floats(0.1, 0.9))
-def test_walks_on_a_connected_corpus_keep_their_mass(start: list[float], damping: float) -> None:
+def test_random_walks_on_a_connected_corpus_preserve_probability_mass(
+    start: list[float], damping: float
+) -> None:
     texts = ["Beta Two.", "Gamma Three.", "Delta Four and Alpha One.", "Alpha One."]
     titles = ["Alpha One", "Beta Two", "Gamma Three", "Delta Four"]
     rows, share = np.arange(4), np.array(start) / sum(start)
@@ -164,7 +164,7 @@ def test_walks_on_a_connected_corpus_keep_their_mass(start: list[float], damping
     assert (mass > 0).all()
 
 
-def test_a_small_store_is_walked_as_a_whole_and_a_large_one_as_far_as_it_matters(
+def test_a_small_store_is_walked_entirely_and_a_large_one_only_near_the_query(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passages = list(corpus())
@@ -181,7 +181,7 @@ def test_a_small_store_is_walked_as_a_whole_and_a_large_one_as_far_as_it_matters
     assert (found > 0).sum() > 2
 
 
-def test_more_results_than_links_are_scored_for_may_be_asked_for(
+def test_k_may_exceed_the_number_of_passages_scored_by_links(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = "Alder Birch Cedar Damson Elder Fir Gorse Hazel Ivy Juniper Kumquat Larch".split()

@@ -44,7 +44,7 @@ def write(path: Path, content: Any) -> Path:
     return path
 
 
-def test_hotpotqa_contexts_are_pooled_once_under_their_titles(tmp_path: Path) -> None:
+def test_hotpotqa_contexts_are_pooled_once_per_title(tmp_path: Path) -> None:
     passages = read_passages(write(tmp_path / "dev.json", HOTPOT))
     assert [(p.id, p.title, p.text) for p in passages] == [
         ("Nile", "Nile", "The Nile is a river. It is long."),
@@ -52,13 +52,13 @@ def test_hotpotqa_contexts_are_pooled_once_under_their_titles(tmp_path: Path) ->
     ]
 
 
-def test_2wiki_sentences_without_spaces_between_them_get_one(tmp_path: Path) -> None:
+def test_2wiki_sentences_without_spaces_between_them_are_separated(tmp_path: Path) -> None:
     rows = [{"context": [["Nile", ["A river.", "It is long."]]]}]
     (passage,) = read_passages(write(tmp_path / "dev.json", rows))
     assert passage.text == "A river. It is long."
 
 
-def test_one_title_with_two_texts_gives_two_ids_that_do_not_depend_on_order(tmp_path: Path) -> None:
+def test_one_title_with_two_texts_gets_two_ids_in_any_order(tmp_path: Path) -> None:
     one = read_passages(write(tmp_path / "a.jsonl", MUSIQUE))
     turned = [{"paragraphs": MUSIQUE[0]["paragraphs"][::-1]}]
     other = read_passages(write(tmp_path / "b.jsonl", turned))
@@ -68,13 +68,15 @@ def test_one_title_with_two_texts_gives_two_ids_that_do_not_depend_on_order(tmp_
     assert one[0].id.startswith("Nile [")
 
 
-def test_several_files_make_one_pool(tmp_path: Path) -> None:
+def test_several_files_are_pooled(tmp_path: Path) -> None:
     paths = [write(tmp_path / "a.json", HOTPOT), write(tmp_path / "b.jsonl", MUSIQUE)]
     assert len(read_passages(paths)) == 5
 
 
 @pytest.mark.parametrize("ending", ["json", "jsonl", "csv", "parquet"])
-def test_rows_of_title_and_text_read_from_every_kind_of_table(ending: str, tmp_path: Path) -> None:
+def test_rows_of_title_and_text_are_read_from_every_table_format(
+    ending: str, tmp_path: Path
+) -> None:
     rows = [{"id": "7", "title": "Nile", "text": "A river."}, {"id": "8", "title": "", "text": "B"}]
     path = tmp_path / f"corpus.{ending}"
     if ending == "csv":
@@ -117,7 +119,7 @@ def test_dirty_rows_are_counted_and_the_others_survive(
     )
 
 
-def test_a_broken_line_costs_that_line_and_a_broken_file_is_an_error(tmp_path: Path) -> None:
+def test_a_broken_line_is_skipped_and_a_broken_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_text('{"title": "Nile", "text": "A river."}\n{"title": \n')
     assert len(read_passages(path)) == 1
@@ -138,7 +140,7 @@ def test_a_broken_line_costs_that_line_and_a_broken_file_is_an_error(tmp_path: P
         ("a.csv", 'id,text\n1,"a" b\n2,c\n', ["a b", "c"]),
     ],
 )
-def test_no_text_is_lost_to_odd_line_breaks_quotes_or_separators(
+def test_unusual_line_breaks_quotes_and_separators_lose_no_text(
     name: str, content: str, texts: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
@@ -157,7 +159,7 @@ def test_rows_of_one_text_and_other_columns_are_all_read(
     assert len({passage.id for passage in passages}) == 2
 
 
-def test_a_row_that_another_file_has_counts_as_repeated(tmp_path: Path) -> None:
+def test_a_row_that_is_also_in_another_file_counts_as_repeated(tmp_path: Path) -> None:
     rows = [{"id": "1", "text": "A river.", "lang": lang} for lang in ("en", "no")]
     paths = [write(tmp_path / f"{row['lang']}.json", [row]) for row in rows]
     found = read_files(paths)
@@ -178,7 +180,7 @@ def test_a_link_to_a_gitignore_is_not_followed(tmp_path: Path) -> None:
     assert [passage.id for passage in read_passages(tmp_path / "docs")] == ["nile.txt"]
 
 
-def test_a_quote_that_does_not_close_is_an_error_and_swallows_no_row(tmp_path: Path) -> None:
+def test_an_unclosed_quote_is_an_error_and_swallows_no_row(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('id,text\n1,a\n2,"b\n3,c\n')
     with pytest.raises(InputError, match="a quote after line 2 does not close"):
@@ -207,7 +209,7 @@ def test_a_folder_of_documents_is_searched_at_every_depth(tmp_path: Path) -> Non
     }
 
 
-def test_markdown_headings_make_the_path_and_code_makes_none(tmp_path: Path) -> None:
+def test_markdown_headings_become_the_title_path_and_code_comments_do_not(tmp_path: Path) -> None:
     long = "Sentence number one is here. " * 50
     text = f"# Guide\n\n{long}\n\n## Install\n\n{long}\n\n```\n# comment\n```\n\nEnd\n===\n\n{long}"
     passages = read_passages(write(tmp_path / "guide.md", text))
@@ -234,7 +236,7 @@ def test_html_is_read_as_text_under_its_headings(tmp_path: Path) -> None:
     assert passage.text == "A river.\n\nLong\none.\n\n* One\n* Two"
 
 
-def test_long_texts_are_cut_at_sentences_into_pieces_of_about_equal_size() -> None:
+def test_long_texts_are_split_at_sentences_into_similar_sizes() -> None:
     sentences = [f"Sentence {i} tells of river number {i} and its towns." for i in range(400)]
     chunks = chunk_text(" ".join(sentences))
     assert " ".join(chunks) == " ".join(sentences)
@@ -242,7 +244,7 @@ def test_long_texts_are_cut_at_sentences_into_pieces_of_about_equal_size() -> No
     assert all(CHUNK_TOKENS / 2 <= estimate_tokens(chunk) <= CHUNK_TOKENS for chunk in chunks)
 
 
-def test_pieces_share_an_overlap_where_one_is_asked_for() -> None:
+def test_chunks_overlap_if_an_overlap_is_set() -> None:
     sentences = [f"Sentence {i} tells of river number {i}." for i in range(100)]
     chunks = chunk_text(" ".join(sentences), Cutting(chunk_tokens=100, overlap=30))
     assert all(two.split(".")[0] in one for one, two in pairwise(chunks))
@@ -259,19 +261,19 @@ def test_a_chunk_size_or_an_overlap_out_of_range_is_refused(
         read_files(tmp_path, chunk_tokens=chunk_tokens, overlap=overlap)
 
 
-def test_a_text_of_one_endless_word_is_cut_too() -> None:
+def test_a_text_of_one_very_long_word_is_split() -> None:
     chunks = chunk_text("a" * 40_000)
     assert all(estimate_tokens(chunk) <= CHUNK_TOKENS for chunk in chunks)
     assert "".join(chunks) == "a" * 40_000
 
 
 @pytest.mark.parametrize("numbers", [{"chunk_tokens": 5}, {"overlap": 300}, {"overlap": -1}])
-def test_a_size_that_makes_no_pieces_is_an_error(numbers: dict[str, Any], tmp_path: Path) -> None:
+def test_an_invalid_chunk_size_is_an_error(numbers: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=next(iter(numbers))):
         read_passages(write(tmp_path / "a.txt", "A note."), **numbers)
 
 
-def test_a_passage_has_no_more_tokens_than_asked_for_its_title_among_them(tmp_path: Path) -> None:
+def test_the_chunk_size_includes_the_title(tmp_path: Path) -> None:
     text = "# A guide to the rivers of the north\n\n" + "The Nile flows on and on. " * 300
     path = write(tmp_path / "guide.md", text)
     for most in (40, 200, 400):
@@ -281,14 +283,14 @@ def test_a_passage_has_no_more_tokens_than_asked_for_its_title_among_them(tmp_pa
         assert len(sizes) > 2000 / most
 
 
-def test_a_datasets_own_paragraph_stays_whole_up_to_its_own_limit(tmp_path: Path) -> None:
+def test_dataset_paragraphs_are_split_only_above_their_own_limit(tmp_path: Path) -> None:
     text = "The Nile flows on and on. " * 100
     assert CHUNK_TOKENS < estimate_tokens(text) < PARAGRAPH_TOKENS
     rows = [{"paragraphs": [{"title": "Nile", "paragraph_text": text}]}]
     assert len(read_passages(write(tmp_path / "musique.json", rows), chunk_tokens=100)) == 1
 
 
-def test_long_rows_are_numbered_pieces_under_one_title(tmp_path: Path) -> None:
+def test_long_rows_are_split_into_numbered_parts_under_one_title(tmp_path: Path) -> None:
     rows = [{"title": "Nile", "text": "The Nile flows on and on. " * 300}]
     passages = read_passages(write(tmp_path / "corpus.json", rows))
     assert len(passages) > 1
@@ -297,7 +299,7 @@ def test_long_rows_are_numbered_pieces_under_one_title(tmp_path: Path) -> None:
 
 
 @pytest.mark.data
-def test_the_official_files_pool_to_their_known_sizes(data: Path) -> None:
+def test_the_official_files_give_the_known_numbers_of_passages(data: Path) -> None:
     hotpot = [data / "hotpotqa" / f"{n}.json" for n in ("train", "dev_distractor", "dev_fullwiki")]
     assert len({p.title for p in read_passages(hotpot)}) == 8099
     assert len(read_passages(data / "musique" / "dev.jsonl")) > 1500

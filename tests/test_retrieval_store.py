@@ -92,7 +92,7 @@ def pointing_beyond(data: bytes) -> bytes:
         ("words.rows.i4", lambda data: b"\xff\xff\xff\x7f" * (len(data) // 4)),
     ],
 )
-def test_tables_that_do_not_fit_are_refused_whatever_the_manifest_says(
+def test_inconsistent_tables_are_refused_even_with_a_matching_manifest(
     name: str, change: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     build(tmp_path / "index", kind="sparse")
@@ -117,7 +117,7 @@ def beyond(data: bytes) -> bytes:
         ("nearest.faiss", lambda data: data[:200]),
     ],
 )
-def test_lists_and_vectors_that_do_not_fit_are_refused_and_take_no_memory(
+def test_inconsistent_lists_and_vectors_are_refused_without_using_memory(
     name: str, change: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "EXACT", 20)
@@ -128,7 +128,7 @@ def test_lists_and_vectors_that_do_not_fit_are_refused_and_take_no_memory(
         Index.open(tmp_path / "index")(query)
 
 
-def test_faiss_takes_no_more_memory_for_a_file_than_the_file_has(
+def test_faiss_allocates_no_more_memory_than_the_file_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, limits = faiss.read_index, list[int]()
@@ -147,7 +147,7 @@ def test_faiss_takes_no_more_memory_for_a_file_than_the_file_has(
     assert faiss.get_deserialization_vector_byte_limit() == usual
 
 
-def test_changes_are_still_there_when_the_index_is_opened_again(tmp_path: Path) -> None:
+def test_changes_persist_when_the_index_is_reopened(tmp_path: Path) -> None:
     index = build(tmp_path / "index")
     index.add([Passage(id="new", title="Harbour", text="A lighthouse.")])
     index.delete(["t7", "t8"])
@@ -158,7 +158,7 @@ def test_changes_are_still_there_when_the_index_is_opened_again(tmp_path: Path) 
     assert len(list((tmp_path / "index").glob("contents-*"))) == 1
 
 
-def test_old_contents_that_cannot_be_removed_do_not_stop_a_change(
+def test_a_change_succeeds_even_if_old_contents_cannot_be_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
@@ -173,7 +173,7 @@ def test_old_contents_that_cannot_be_removed_do_not_stop_a_change(
     assert len(list((tmp_path / "index").glob("contents-*"))) == 1
 
 
-def test_a_change_on_an_index_that_another_has_changed_is_refused(tmp_path: Path) -> None:
+def test_a_change_to_an_index_changed_by_another_process_is_refused(tmp_path: Path) -> None:
     one, other = build(tmp_path / "index"), Index.open(tmp_path / "index")
     one.delete(["t1"])
     with pytest.raises(InUse, match="open it again"):
@@ -190,7 +190,7 @@ def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
         index.delete(["t1"])
 
 
-def test_building_the_same_again_opens_it_and_another_is_refused(tmp_path: Path) -> None:
+def test_rebuilding_the_same_index_opens_it_and_a_different_one_is_refused(tmp_path: Path) -> None:
     build(tmp_path / "index", encoder=counted())
     again = counted()
     build(tmp_path / "index", encoder=again)
@@ -199,7 +199,7 @@ def test_building_the_same_again_opens_it_and_another_is_refused(tmp_path: Path)
         build(tmp_path / "index", TOWNS[:5])
 
 
-def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match=r"already holds .*thesis\.txt"):
         build(tmp_path)
@@ -251,7 +251,7 @@ def killed(folder: Path, stop_at: str) -> None:
     assert process.returncode == -signal.SIGKILL, process.stderr
 
 
-def test_a_build_killed_while_encoding_goes_on_without_encoding_again(tmp_path: Path) -> None:
+def test_a_build_killed_while_encoding_resumes_without_encoding_again(tmp_path: Path) -> None:
     killed(tmp_path / "index", "encoding")
     with pytest.raises(InputError, match="run the same build again"):
         Index.open(tmp_path / "index")
@@ -275,7 +275,7 @@ def test_a_build_killed_before_the_last_step_is_not_opened_and_loses_no_vector(
     assert encoder.texts == 0
 
 
-def test_an_add_that_is_killed_leaves_the_index_as_it_was(tmp_path: Path) -> None:
+def test_a_killed_add_leaves_the_old_index(tmp_path: Path) -> None:
     build(tmp_path / "index")
     killed(tmp_path / "index", "adding")
     index = Index.open(tmp_path / "index")
@@ -295,9 +295,7 @@ def test_a_shard_that_a_power_failure_emptied_is_encoded_again(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["passages.arrow", "vectors.f4", "words.rows.i4", "spans.keys.u8"])
-def test_a_truncated_or_missing_file_is_caught_when_the_index_is_opened(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_truncated_or_missing_file_is_detected_on_opening(name: str, tmp_path: Path) -> None:
     build(tmp_path / "index")
     path = tmp_path / "index" / "contents-000000" / "0000" / name
     os.truncate(path, path.stat().st_size // 2)
@@ -308,7 +306,7 @@ def test_a_truncated_or_missing_file_is_caught_when_the_index_is_opened(
         Index.open(tmp_path / "index")
 
 
-def test_a_changed_byte_is_found_when_a_small_index_is_opened_and_by_verify_in_any(
+def test_a_changed_byte_is_detected_on_opening_a_small_index_and_by_verify(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(tmp_path / "index")
@@ -338,13 +336,13 @@ def test_a_folder_without_an_index_and_a_foreign_manifest_are_named(tmp_path: Pa
         Index.open(tmp_path / "index")
 
 
-def test_another_encoder_than_the_one_that_made_the_vectors_is_refused(tmp_path: Path) -> None:
+def test_an_encoder_other_than_the_vectors_own_is_refused(tmp_path: Path) -> None:
     build(tmp_path / "index")
     with pytest.raises(InputError, match=r"'hash-32'.*'hash-64'"):
         Index.open(tmp_path / "index", encoder=HashEncoder(32))
 
 
-def test_an_index_made_with_an_encoder_of_ones_own_asks_for_it(tmp_path: Path) -> None:
+def test_opening_an_index_with_a_custom_encoder_requires_passing_it(tmp_path: Path) -> None:
     build(tmp_path / "index", encoder=Own())
     with pytest.raises(InputError, match="'own'"):
         Index.open(tmp_path / "index")
@@ -359,7 +357,7 @@ def letters(texts: list[str]) -> list[list[float]]:
 @pytest.mark.parametrize(
     "encoder", [letters, dspy.Embedder(letters, caching=False), SimpleNamespace(encode=letters)]
 )
-def test_a_function_or_an_embedder_is_an_encoder(encoder: Any, tmp_path: Path) -> None:
+def test_a_function_or_a_dspy_embedder_can_be_the_encoder(encoder: Any, tmp_path: Path) -> None:
     index = build(tmp_path / "index", encoder=encoder)
     assert index("Town 7", 1)[0].id == "t7"
     assert (index.encoder and index.encoder.name) == "letters"
@@ -373,7 +371,7 @@ def test_a_function_or_an_embedder_is_an_encoder(encoder: Any, tmp_path: Path) -
     assert copied.search("Town 7", 3) == index.search("Town 7", 3)
 
 
-def test_an_embedder_goes_by_the_name_of_its_model() -> None:
+def test_a_dspy_embedder_is_named_after_its_model() -> None:
     assert as_encoder(dspy.Embedder("openai/some-model")).name == "openai/some-model"
 
 
@@ -386,18 +384,18 @@ def test_another_function_of_the_same_name_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("output", [[1.0, 2.0], [[1.0, 2.0]], [[0.0, 0.0]] * 40])
-def test_a_function_that_gives_no_vector_for_each_text_is_named(output: Any) -> None:
+def test_a_function_that_does_not_return_one_vector_per_text_is_named(output: Any) -> None:
     with pytest.raises(InputError, match=r"encoder .*lambda.* returned"):
         Index.from_passages(TOWNS, encoder=lambda texts: output)
 
 
 @pytest.mark.parametrize("encoder", [None, 5, b"name", HashEncoder])
-def test_what_is_no_encoder_is_refused(encoder: Any) -> None:
+def test_an_object_that_is_not_an_encoder_is_refused(encoder: Any) -> None:
     with pytest.raises(InputError, match=r"is not an encoder.*dspy\.Embedder"):
         Index.from_passages(TOWNS, encoder=encoder)
 
 
-def test_a_name_that_now_loads_other_weights_is_refused_at_the_first_search(
+def test_an_encoder_with_changed_weights_is_refused_at_the_first_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(tmp_path / "index")

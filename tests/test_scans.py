@@ -57,7 +57,7 @@ def born_digital() -> bytes:
     return pdf(f"{content}) Tj ET BT /F1 12 Tf 72 500 Td ({AFTER}", title="Crossings")
 
 
-def test_without_the_extra_a_scan_is_named_with_its_pages_and_what_to_install(
+def test_without_the_extra_a_scan_is_reported_with_its_pages_and_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(scans, "is_installed", lambda: False)
@@ -103,9 +103,7 @@ def test_a_scan_is_read_with_its_page_and_its_table(tmp_path: Path) -> None:
 
 @needs_extra
 @pytest.mark.parametrize("turn", [90, 180])
-def test_a_page_that_was_scanned_upside_down_or_sideways_is_turned(
-    turn: int, tmp_path: Path
-) -> None:
+def test_a_page_scanned_upside_down_or_sideways_is_rotated(turn: int, tmp_path: Path) -> None:
     path = scan(tmp_path / "scan.pdf", scanned(ROWS, turn))
     sections = read_document(path.name, path.read_bytes()).sections
     assert [section.text for section in sections] == [BEFORE, TABLE, AFTER]
@@ -119,7 +117,7 @@ def test_a_table_of_a_pdf_is_read_once_row_by_row() -> None:
 
 
 @needs_extra
-def test_the_text_of_a_page_on_its_side_stays_as_it_is() -> None:
+def test_the_embedded_text_of_a_rotated_page_is_unchanged() -> None:
     data = born_digital().replace(b"/MediaBox", b"/Rotate 90 /MediaBox")
     (section,) = read_document("report.pdf", data).sections
     assert section.text.split("\n") == [BEFORE, *(" ".join(row) for row in ROWS), AFTER]
@@ -159,7 +157,7 @@ def page() -> bytes:
         ("a.docx", docx(("", "All of them."), table=[HEADER, *BODY]), "a.docx, table 1"),
     ],
 )
-def test_each_piece_of_a_long_table_says_which_rows_it_has(
+def test_each_part_of_a_long_table_states_its_rows(
     name: str, data: bytes, place: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(data)

@@ -44,7 +44,7 @@ def reasons(lines: str, schema: Schema = ONLY) -> list[str]:
     return found
 
 
-def test_types_in_parentheses_are_those_of_the_schema_in_its_spelling() -> None:
+def test_types_in_parentheses_are_matched_to_the_schema_and_take_its_spelling() -> None:
     assert fitted("- Metformin (drug; oral) -> treats -> diabetes (DISEASE) [1]") == [
         ("Metformin", "Drug", "treats", "diabetes", "Disease")
     ]
@@ -53,7 +53,7 @@ def test_types_in_parentheses_are_those_of_the_schema_in_its_spelling() -> None:
     assert parse("- Metformin (Drug) -> treats -> flu").relations[0].head == "Metformin (Drug)"
 
 
-def test_tense_does_not_matter_but_another_wording_is_no_relation_of_the_schema() -> None:
+def test_relations_match_the_schema_in_any_tense_but_not_in_other_words() -> None:
     assert fitted("- A (Drug) -> Is  Treats -> B (Disease)")[0][2] == "treats"
     assert fitted("- A (Drug) -> is used to treat -> B (Disease)")[0][2] == "is used to treat"
     assert reasons("- A (Drug) -> is used to treat -> B (Disease)") == [
@@ -61,7 +61,7 @@ def test_tense_does_not_matter_but_another_wording_is_no_relation_of_the_schema(
     ]
 
 
-def test_a_relation_is_turned_around_where_its_ends_fit_only_that_way() -> None:
+def test_a_relation_is_reversed_if_its_ends_fit_only_that_way() -> None:
     assert fitted("- flu (Disease) -> treats -> Zeta (Drug; new)", ONLY) == [
         ("Zeta", "Drug", "treats", "flu", "Disease")
     ]
@@ -74,7 +74,7 @@ def test_a_relation_is_turned_around_where_its_ends_fit_only_that_way() -> None:
     assert reasons(untyped) == ["treats: Disease -> (no type); expected Drug -> Disease"]
 
 
-def test_what_does_not_fit_is_dropped_with_the_reason_or_kept_as_other() -> None:
+def test_items_outside_the_schema_are_dropped_with_a_reason_or_kept_as_other() -> None:
     wrong = "- Lee (Disease) -> treats -> flu (Disease)\n- Oslo (place)"
     assert reasons(wrong) == [
         "type place; expected Drug, Disease",
@@ -86,7 +86,7 @@ def test_what_does_not_fit_is_dropped_with_the_reason_or_kept_as_other() -> None
     assert [entity.type for entity in kept.entities] == ["other"]
 
 
-def test_an_end_without_a_type_has_the_one_it_is_known_by() -> None:
+def test_an_untyped_end_takes_its_known_type() -> None:
     line = "- Zeta -> interacts with -> flu"
     assert fitted(line) == [("Zeta", "", "interacts with", "flu", "")]
     assert fitted(line, known={"Zeta": "Drug", "flu": "Disease"})[0][2] == "other"
@@ -94,25 +94,25 @@ def test_an_end_without_a_type_has_the_one_it_is_known_by() -> None:
     assert reasons(listed) == ["interacts with: (no type) -> Disease; expected Drug -> Drug"]
 
 
-def test_an_end_may_have_several_types_and_names_may_be_joined_under_every_schema() -> None:
+def test_an_end_may_allow_several_types_and_same_as_is_always_allowed() -> None:
     assert reasons("- A (Drug) -> causes -> B (Disease)\n- B (Disease) -> causes -> C") == []
     assert reasons("- A (Drug) -> same as -> B (Drug)") == []
     assert reasons("- A (person) -> same as -> B") != []
 
 
-def test_a_schema_of_types_alone_takes_any_relation_between_them() -> None:
+def test_a_schema_without_relations_accepts_any_relation() -> None:
     types = Schema(entities={"Drug": "", "Disease": ""}, other="drop")
     assert reasons("- A (Drug) -> eases -> B (Disease)", types) == []
     assert len(reasons("- A (Drug) -> made by -> B (person)", types)) == 1
 
 
-def test_a_draft_without_a_schema_is_left_as_it_is() -> None:
+def test_a_draft_without_a_schema_is_unchanged() -> None:
     draft = parse("- Metformin (Drug) -> treats -> diabetes (Disease) [1]")
     assert ground(draft, {1: LEAFLET}).update.relations[0].head == "Metformin"
     assert [e.type for e in ground(draft, {1: LEAFLET}).update.entities] == ["", ""]
 
 
-def test_grounding_names_what_the_schema_left_out() -> None:
+def test_grounding_reports_what_the_schema_excluded() -> None:
     draft = parse("- Metformin (Drug) -> treats -> diabetes (Disease) [1]\n"
                   "- Dr. Lee (person) -> works in -> Oslo (place) [1]\n"
                   "- Zeta (Drug) -> treats -> diabetes [1]")  # fmt: skip
@@ -126,7 +126,7 @@ def test_grounding_names_what_the_schema_left_out() -> None:
     assert str(found.dropped[0]).startswith('relation "Dr. Lee -> works in -> Oslo": no such')
 
 
-def test_names_that_are_known_without_types_tell_the_schema_nothing() -> None:
+def test_known_names_without_types_do_not_constrain_the_schema() -> None:
     draft = parse("- Metformin -> treats -> diabetes (Disease) [1]")
     assert ground(draft, {1: LEAFLET}, known={"Metformin"}, schema=ONLY).dropped == ()
     typed = ground(draft, {1: LEAFLET}, known={"Metformin": "Disease"}, schema=ONLY)
@@ -135,13 +135,13 @@ def test_names_that_are_known_without_types_tell_the_schema_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["schema.yaml", "schema.json"])
 @pytest.mark.parametrize("schema", [DRUGS, ONLY, Schema(entities={"Größe": "so: »x«"})])
-def test_a_schema_survives_its_file(tmp_path: Path, name: str, schema: Schema) -> None:
+def test_a_schema_survives_a_file_round_trip(tmp_path: Path, name: str, schema: Schema) -> None:
     text = schema.yaml if name.endswith(".yaml") else schema.model_dump_json()
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert Schema.read(str(tmp_path / name)) == schema
 
 
-def test_a_file_may_list_ends_as_people_write_them(tmp_path: Path) -> None:
+def test_a_schema_file_accepts_common_ways_to_list_ends(tmp_path: Path) -> None:
     (tmp_path / "s.yml").write_text("entities: {Drug: a medicine}\nrelations:\n"
                                     "  treats: [Drug, Disease]\n"
                                     "  causes: [Drug , Disease, makes ill]\n")  # fmt: skip
@@ -163,7 +163,7 @@ def test_a_file_may_list_ends_as_people_write_them(tmp_path: Path) -> None:
         ("relations: {treats: [A, B], is treats: [A, B]}", "a relation twice"),
     ],
 )
-def test_a_file_that_is_no_schema_is_named_with_its_fault(
+def test_an_invalid_schema_file_is_named_with_its_fault(
     tmp_path: Path, text: str, fault: str
 ) -> None:
     (tmp_path / "bad.yaml").write_text(text)
@@ -188,7 +188,7 @@ STEP = {
 
 
 @pytest.mark.parametrize("as_published", [False, True])
-def test_the_step_that_reads_is_told_the_schema_and_held_to_it(as_published: bool) -> None:
+def test_the_schema_is_in_the_read_prompt_and_enforced_on_the_reply(as_published: bool) -> None:
     lines = "- diabetes (Disease) -> treats -> Metformin (Drug) [1]\n" \
             "- Dr. Lee (person) -> works in -> Oslo (place) [1]"  # fmt: skip
     lm = scripted_lm(lambda prompt: {**STEP, "additions": lines})
@@ -205,7 +205,7 @@ def test_the_step_that_reads_is_told_the_schema_and_held_to_it(as_published: boo
     assert [dropped.cause for dropped in found.steps[0].dropped] == ["outside the schema"]
 
 
-def test_types_that_the_graph_has_hold_in_later_steps() -> None:
+def test_entity_types_of_the_graph_apply_in_later_steps() -> None:
     replies = iter([
         {**STEP, "judgement": "insufficient", "next_query": "aspirin",
          "additions": "- Metformin (Drug) -> treats -> diabetes (Disease) [1]"},
@@ -222,7 +222,7 @@ def test_types_that_the_graph_has_hold_in_later_steps() -> None:
     ]
 
 
-def test_without_a_schema_the_prompt_is_what_it_was() -> None:
+def test_without_a_schema_the_prompt_has_the_default_types() -> None:
     plain = GraphAnchor(nothing)
     assert (
         "Types: person, place, organisation, work, event, date" in plain.read.signature.instructions
@@ -234,7 +234,7 @@ def test_without_a_schema_the_prompt_is_what_it_was() -> None:
 
 
 @pytest.mark.parametrize("other", ["keep", "drop"])
-def test_facts_as_json_are_held_to_the_types_and_relations(other: Literal["keep", "drop"]) -> None:
+def test_the_schema_is_enforced_on_facts_in_json(other: Literal["keep", "drop"]) -> None:
     schema = DRUGS.model_copy(update={"other": other})
     program = GraphAnchor(nothing, schema=schema, graph_form="json")
     fact = reply_schema(program.read.signature)["properties"]["additions"]["items"]["properties"]
@@ -259,7 +259,7 @@ def test_facts_as_json_are_held_to_the_types_and_relations(other: Literal["keep"
     assert [fact.head_type for fact in shown.facts] == ["Drug"]
 
 
-def test_an_artifact_keeps_the_schema(tmp_path: Path) -> None:
+def test_an_artifact_saves_the_schema(tmp_path: Path) -> None:
     ga_dspy.save(GraphAnchor(nothing, schema=ONLY), tmp_path / "mine")
     loaded = ga_dspy.load(tmp_path / "mine", retriever=nothing)
     assert loaded.schema == ONLY
@@ -273,7 +273,7 @@ def test_an_artifact_keeps_the_schema(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"index": "text"}, {"schema": "schema.yaml"}])
-def test_a_schema_needs_a_graph_and_is_read_first(wrong: dict[str, Any]) -> None:
+def test_a_schema_setting_must_be_a_schema_and_needs_a_graph_index(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"Schema\.read"):
         GraphAnchor(nothing, **{"schema": DRUGS, **wrong})
 

@@ -59,7 +59,7 @@ def _nothing_is_remembered() -> Iterator[None]:
     adapters._WITHOUT_SCHEMA.clear()
 
 
-def test_the_schema_of_a_step_has_its_outputs_in_order_and_no_references() -> None:
+def test_the_schema_of_a_step_lists_its_outputs_in_order_without_references() -> None:
     schema = reply_schema(ReadFacts)
     assert list(schema["properties"]) == schema["required"] == list(ReadAndJudge.output_fields)
     facts = schema["properties"]["additions"]
@@ -84,7 +84,7 @@ def test_the_schema_of_a_step_has_its_outputs_in_order_and_no_references() -> No
     assert schema["additionalProperties"] is False and "$" not in json.dumps(schema)
 
 
-def test_the_schema_of_any_signature_is_strict_and_ends_where_a_type_holds_itself() -> None:
+def test_the_schema_of_any_signature_is_strict_and_cuts_recursive_types() -> None:
     assert reply_schema(Typed)["properties"] == {
         "kind": {"type": "string", "enum": ["a", "b"]},
         "count": {"type": "integer"},
@@ -111,7 +111,7 @@ def test_the_prompt_lists_the_fields_and_shows_demos_as_json() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_the_schema_goes_with_the_request_and_the_reply_comes_back_typed(is_async: bool) -> None:
+def test_the_schema_is_sent_with_the_request_and_the_reply_is_typed(is_async: bool) -> None:
     ask = dspy.Predict(ReadFacts)
     given = {"question": QUESTION, "passages": "p"}
     with (
@@ -127,7 +127,7 @@ def test_the_schema_goes_with_the_request_and_the_reply_comes_back_typed(is_asyn
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_an_lm_that_refuses_the_schema_is_asked_without_it_from_then_on(is_async: bool) -> None:
+def test_an_lm_that_refuses_the_schema_is_called_without_it_from_then_on(is_async: bool) -> None:
     ask = dspy.Predict(ReadFacts)
     with Endpoint(Behaviour(reply=json.dumps(READ), script=("schema",))) as endpoint:
         for question in ("q", "r"):
@@ -138,7 +138,7 @@ def test_an_lm_that_refuses_the_schema_is_asked_without_it_from_then_on(is_async
     assert ["response_format" in body for body in endpoint.requests] == [True, False, False]
 
 
-def test_another_error_is_not_taken_for_a_refusal() -> None:
+def test_another_error_is_not_mistaken_for_a_refused_schema() -> None:
     with (
         Endpoint(Behaviour(reply="x", script=("context",))) as endpoint,
         dspy.context(lm=endpoint.lm(num_retries=0), adapter=SchemaAdapter()),
@@ -172,7 +172,7 @@ def test_a_program_with_a_json_graph_sends_the_schema_unless_an_adapter_is_set()
         assert found.answer == "Salem"
 
 
-def test_facts_without_support_are_dropped_with_the_reason() -> None:
+def test_unsupported_facts_are_dropped_with_a_reason() -> None:
     invented = {**READ, "additions": [FACT, {**FACT, "tail": "Reno"}]}
     found = read_with(scripted_lm([json.dumps(invented)]))
     assert [relation.tail for relation in found.graph.relations] == ["Salem"]
@@ -181,7 +181,7 @@ def test_facts_without_support_are_dropped_with_the_reason() -> None:
     assert '"Reno" not found' in dropped.reason and found.calls == 1
 
 
-def test_what_an_optimizer_traces_of_a_json_step_is_a_demo_in_json() -> None:
+def test_a_traced_json_step_becomes_a_demo_in_json() -> None:
     lm = scripted_lm([json.dumps(READ)])
     program = ga_dspy.GraphAnchor(lambda query, k: [RENFRO], graph_form="json")
     with dspy.context(lm=lm, trace=[]):
@@ -192,7 +192,7 @@ def test_what_an_optimizer_traces_of_a_json_step_is_a_demo_in_json() -> None:
     assert isinstance(outputs.additions, GraphFacts)
 
 
-def test_an_answer_is_streamed_where_it_stands_in_the_json() -> None:
+def test_an_answer_is_streamed_out_of_the_json() -> None:
     listener = dspy.streaming.StreamListener("answer")
     ask = dspy.Predict("question -> reasoning, answer")
     stream = dspy.streamify(ask, stream_listeners=[listener], async_streaming=False)
@@ -213,7 +213,7 @@ def test_the_embedded_lm_answers_in_json() -> None:
     assert all(json.loads(call["outputs"][0]) for call in lm.history)
 
 
-def test_the_form_of_the_graph_may_change_later_and_demos_change_with_it() -> None:
+def test_changing_graph_form_converts_the_demos() -> None:
     program = ga_dspy.GraphAnchor(lambda query, k: [])
     program.graph_form = "json"
     for adapter in (SchemaAdapter(), PlainAdapter()):
@@ -224,7 +224,7 @@ def test_the_form_of_the_graph_may_change_later_and_demos_change_with_it() -> No
     assert program.update.signature.output_fields["additions"].annotation is GraphProposal
 
 
-def test_a_json_graph_needs_a_graph() -> None:
+def test_graph_form_json_needs_a_graph_index() -> None:
     with pytest.raises(InputError, match="graph_form='json' and no graph"):
         ga_dspy.GraphAnchor(lambda query, k: [], graph_form="json", index="text")
 
@@ -233,7 +233,7 @@ LIVE = os.environ.get("GA_DSPY_TEST_LM", "")
 
 
 @pytest.mark.skipif(not LIVE, reason="GA_DSPY_TEST_LM names no llama.cpp server (http://…/v1)")
-def test_a_real_server_holds_the_reply_to_the_schema() -> None:
+def test_a_real_server_enforces_the_schema() -> None:
     lm = dspy.LM("openai/local", api_base=LIVE, api_key="none", temperature=0, max_tokens=300)
     passages = f"[1] {RENFRO.title}\n{RENFRO.text}"
     with dspy.context(lm=lm, adapter=SchemaAdapter()):

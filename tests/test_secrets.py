@@ -113,7 +113,7 @@ def held(folder: Path, printed: str) -> set[tuple[str, str]]:
     return {(key, name) for key in PLANTED for name, text in texts.items() if key.encode() in text}
 
 
-def test_no_planted_key_is_written_tracked_or_printed(
+def test_planted_keys_are_never_written_tracked_or_printed(
     address: str,
     tables: Path,
     tmp_path: Path,
@@ -162,7 +162,7 @@ def test_no_planted_key_is_written_tracked_or_printed(
     assert held(tmp_path, printed) == set()
 
 
-def test_the_keys_of_the_environment_and_of_the_jobs_lms_are_not_saved(
+def test_keys_of_the_environment_and_of_lms_are_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOGETHER_API_KEY", IN_THE_ENVIRONMENT)
@@ -248,7 +248,7 @@ LOOKS: dict[str, str] = {  # a text with a secret, and the secret
 
 
 @pytest.mark.parametrize("text", LOOKS)
-def test_what_looks_like_a_secret_is_withheld(text: str) -> None:
+def test_text_that_looks_like_a_secret_is_withheld(text: str) -> None:
     shown = withheld(text)
     assert LOOKS[text] not in shown and "(withheld)" in shown
     assert withheld(shown) == shown
@@ -275,11 +275,13 @@ def test_what_looks_like_a_secret_is_withheld(text: str) -> None:
         "risk-averse desk-based task-oriented",
     ],
 )
-def test_ordinary_text_is_left_as_it_is(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert withheld(text) == text
 
 
-def test_words_that_are_no_secrets_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordinary_values_of_secret_settings_are_not_withheld(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, value in {
         "DB_PASSWORD": "password",
         "MY_TOKEN": "none",
@@ -292,7 +294,7 @@ def test_words_that_are_no_secrets_stay_where_they_are(monkeypatch: pytest.Monke
     assert withheld(text, [lm]) == text
 
 
-def test_a_key_counts_from_the_moment_that_the_environment_has_it(
+def test_a_key_is_recognised_as_soon_as_it_is_in_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert ODD not in secrets_of()
@@ -307,20 +309,20 @@ def test_each_of_several_keys_in_one_variable_is_a_secret(monkeypatch: pytest.Mo
     assert withheld(f"{ODD}-two, then {ODD}-one") == "(withheld), then (withheld)"
 
 
-def test_a_key_is_taken_out_of_json_and_leaves_it_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_withholding_a_key_leaves_valid_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODD_API_KEY", ODD)
     text = json.dumps({"error": f"it was {ODD}!"})
     assert json.loads(next(without(secrets_of(), [text]))) == {"error": "it was (withheld)!"}
 
 
-def test_a_failure_of_a_question_names_no_key_though_nobody_knows_it() -> None:
+def test_a_recorded_failure_withholds_an_unknown_key() -> None:
     refused = dspy.LMError(f"{'x' * 470} key sk-abcdefghijklmnopqrst was refused")
     failed = Result.from_failure(dspy.Example(id="1", question="Who?", answer="Ann"), refused)
     assert failed.error is not None
     assert "sk-" not in failed.error
 
 
-def test_a_step_that_failed_names_no_key_to_the_app() -> None:
+def test_a_step_failure_shows_no_key_to_the_app() -> None:
     def search(query: str, k: int) -> list[Passage]:
         if query != QUESTIONS[0]["question"]:
             raise ConnectionError("401 for key sk-abcdefghijklmnopqrst")

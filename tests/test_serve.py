@@ -107,7 +107,7 @@ def until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.02)
 
 
-def test_an_answer_is_that_of_the_program_with_a_name(
+def test_an_answer_is_the_programs_prediction_with_an_id(
     client: httpx.Client, index: ga_dspy.Index
 ) -> None:
     with dspy.context(lm=ga_dspy.extractive_lm()):
@@ -119,7 +119,7 @@ def test_an_answer_is_that_of_the_program_with_a_name(
     assert client.get(f"/runs/{id}").json() == {**record, "id": id}
 
 
-def test_a_stream_tells_each_step_and_ends_with_the_answer(client: httpx.Client) -> None:
+def test_a_stream_reports_each_step_and_ends_with_the_answer(client: httpx.Client) -> None:
     reply = client.post("/ask", json={"question": DEMO_QUESTION}, headers=STREAM)
     assert reply.headers["content-type"].startswith("text/event-stream")
     told = events_of(reply)
@@ -131,7 +131,7 @@ def test_a_stream_tells_each_step_and_ends_with_the_answer(client: httpx.Client)
     assert client.get(f"/runs/{record['id']}").json() == record
 
 
-def test_conditions_hold_for_questions_and_searches() -> None:
+def test_conditions_apply_to_questions_and_searches() -> None:
     passages = [
         ga_dspy.Passage(id=lang, text=f"The {lang} bridge is red.", metadata={"lang": lang})
         for lang in ("en", "de")
@@ -147,7 +147,7 @@ def test_conditions_hold_for_questions_and_searches() -> None:
         assert wrong.status_code == 422
 
 
-def test_an_error_says_what_was_found_and_expected_and_what_to_do() -> None:
+def test_an_error_states_what_was_found_what_was_expected_and_the_remedy() -> None:
     with asked(lambda query: ["Bern is in Switzerland."]) as client:
         refused = client.post("/ask", json={"question": "x", "where": {"a": 1}})
     assert refused.status_code == 400
@@ -156,7 +156,7 @@ def test_an_error_says_what_was_found_and_expected_and_what_to_do() -> None:
     assert "conditions" in problem["found"] and problem["expected"] and problem["remedy"]
 
 
-def test_a_service_reads_what_its_program_may_and_a_request_narrows_that() -> None:
+def test_a_request_can_only_narrow_the_access_scope_of_the_program() -> None:
     passages = [ga_dspy.Passage(id=n, text=f"Red {n}.", metadata={"n": n}) for n in ("a", "b")]
     index = ga_dspy.Index.from_passages(passages, kind="sparse")
     with asked(index.only({"n": "b"})) as client:
@@ -166,13 +166,13 @@ def test_a_service_reads_what_its_program_may_and_a_request_narrows_that() -> No
     assert [passage["id"] for passage in (*found, *wider)] == ["b", "b"] and other == []
 
 
-def test_the_last_records_are_kept_and_no_more(index: ga_dspy.Index) -> None:
+def test_only_the_latest_records_are_kept(index: ga_dspy.Index) -> None:
     with asked(index, limits=Limits(records=2)) as client:
         ids = [client.post("/ask", json={"question": f"Who is {n}?"}).json()["id"] for n in "abc"]
         assert [client.get(f"/runs/{id}").status_code for id in ids] == [404, 200, 200]
 
 
-def test_health_readiness_and_counts_are_told(client: httpx.Client) -> None:
+def test_health_readiness_and_metrics_are_served(client: httpx.Client) -> None:
     assert client.get("/healthz").json() == {"status": "alive"}
     assert client.get("/readyz").json() == {"status": "ready"}
     client.post("/ask", json={"question": "Who was Huygens?"})
@@ -191,7 +191,7 @@ def test_a_service_that_cannot_search_is_not_ready() -> None:
         assert "away" in reply.text and "hunter2" not in reply.text
 
 
-def test_an_endpoint_that_is_down_or_refuses_is_told_from_an_error_of_ours(
+def test_endpoint_failures_and_internal_errors_have_different_status_codes(
     index: ga_dspy.Index,
 ) -> None:
     def status(lm: dspy.LM) -> tuple[int, str]:
@@ -206,7 +206,7 @@ def test_an_endpoint_that_is_down_or_refuses_is_told_from_an_error_of_ours(
         assert code == 502 and "API key" in detail
 
 
-def test_an_error_that_nobody_foresaw_is_logged_and_not_told(
+def test_an_unexpected_error_is_logged_but_not_shown_to_the_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(query: str, k: int) -> list[str]:
@@ -221,7 +221,7 @@ def test_an_error_that_nobody_foresaw_is_logged_and_not_told(
     assert len(told) == 3 and all(told)
 
 
-def test_the_connection_outlives_an_error_that_nobody_foresaw() -> None:
+def test_the_connection_survives_an_unexpected_error() -> None:
     def broken(query: str, k: int) -> list[str]:
         raise KeyError(query)
 
@@ -235,7 +235,7 @@ def test_the_connection_outlives_an_error_that_nobody_foresaw() -> None:
     assert len(addresses) == 1
 
 
-def test_a_question_that_takes_too_long_is_given_up(index: ga_dspy.Index) -> None:
+def test_a_question_times_out_after_the_deadline(index: ga_dspy.Index) -> None:
     waiting = Waiting()
     with asked(index, waiting.lm, Limits(deadline=0.3)) as client:
         assert client.post("/ask", json={"question": "Who?"}).status_code == 504
@@ -246,7 +246,7 @@ def test_a_question_that_takes_too_long_is_given_up(index: ga_dspy.Index) -> Non
 
 
 @pytest.mark.parametrize("headers", [{}, STREAM], ids=["waiting", "streaming"])
-def test_a_client_that_hangs_up_ends_its_question(
+def test_a_client_disconnect_cancels_its_question(
     index: ga_dspy.Index, headers: dict[str, str]
 ) -> None:
     waiting = Waiting()
@@ -257,7 +257,9 @@ def test_a_client_that_hangs_up_ends_its_question(
         until(lambda: "ga_dspy_questions_under_way 0.0" in client.get("/metrics").text)
 
 
-def test_more_questions_than_it_bears_are_refused_until_one_is_done(index: ga_dspy.Index) -> None:
+def test_questions_over_the_concurrency_limit_are_refused_until_one_finishes(
+    index: ga_dspy.Index,
+) -> None:
     waiting = Waiting()
     with asked(index, waiting.lm, Limits(at_once=1, deadline=1.5)) as client:
         first = threading.Thread(
@@ -271,7 +273,7 @@ def test_more_questions_than_it_bears_are_refused_until_one_is_done(index: ga_ds
         assert client.post("/ask", json={"question": "b"}).status_code == 504
 
 
-def test_the_lm_of_each_step_is_named(index: ga_dspy.Index) -> None:
+def test_the_record_names_the_lm_of_each_step(index: ga_dspy.Index) -> None:
     program = ga_dspy.GraphAnchor(index)
     program.answer.lm = dspy.LM("openai/big", api_base="http://127.0.0.1:1/v1", api_key=KEY)
     with dspy.context(lm=ga_dspy.extractive_lm()):
@@ -281,7 +283,7 @@ def test_the_lm_of_each_step_is_named(index: ga_dspy.Index) -> None:
     assert model["lms"] == {"read": "ga-dspy/extractive", "answer": "openai/big"}
 
 
-def test_only_who_has_a_key_may_ask(index: ga_dspy.Index) -> None:
+def test_a_request_without_a_valid_key_is_refused(index: ga_dspy.Index) -> None:
     with asked(index, keys=[KEY.encode(), b"another-key-of-it"]) as client:
         ask = {"json": {"query": "Titan"}}
         refused = client.post("/search", **ask)  # type: ignore[arg-type]
@@ -297,9 +299,7 @@ def test_only_who_has_a_key_may_ask(index: ga_dspy.Index) -> None:
         assert all(client.get(path).is_success for path in ("/", "/healthz", "/readyz"))
 
 
-def test_a_key_may_ask_so_often_a_minute_and_another_key_as_often(
-    index: ga_dspy.Index, minutes: Any
-) -> None:
+def test_each_key_has_its_own_rate_limit(index: ga_dspy.Index, minutes: Any) -> None:
     keys = [f"the-key-of-caller-{n}" for n in (1, 2)]
     with asked(index, limits=Limits(per_minute=3), keys=[k.encode() for k in keys]) as client:
         codes = [
@@ -312,7 +312,7 @@ def test_a_key_may_ask_so_often_a_minute_and_another_key_as_often(
         assert client.get("/metrics", headers={"X-API-Key": keys[0]}).status_code == 200
 
 
-def test_a_long_body_is_refused_whether_it_says_so_or_not(index: ga_dspy.Index) -> None:
+def test_a_too_large_body_is_refused_with_or_without_content_length(index: ga_dspy.Index) -> None:
     def pieces() -> Iterator[bytes]:
         yield b'{"question": "'
         for _ in range(20):
@@ -326,7 +326,7 @@ def test_a_long_body_is_refused_whether_it_says_so_or_not(index: ga_dspy.Index) 
         assert client.post("/ask", json={"question": "x"}).status_code == 200
 
 
-def test_what_was_sent_is_not_sent_back_at_length(client: httpx.Client) -> None:
+def test_errors_do_not_echo_long_input(client: httpx.Client) -> None:
     long = "x" * 9_000
     said = [{"role": "user", "content": "Who?"}]
     for refused in (
@@ -338,7 +338,7 @@ def test_what_was_sent_is_not_sent_back_at_length(client: httpx.Client) -> None:
 
 
 @pytest.mark.usefixtures("minutes")
-def test_what_needs_no_key_is_asked_only_so_often(index: ga_dspy.Index) -> None:
+def test_routes_without_a_key_are_rate_limited(index: ga_dspy.Index) -> None:
     with asked(index, limits=Limits(per_minute=3), keys=[KEY.encode()]) as client:
         codes = [client.get(path).status_code for path in ("/", "/readyz", "/readyz", "/readyz")]
         assert codes == [200, 200, 200, 429]
@@ -346,13 +346,13 @@ def test_what_needs_no_key_is_asked_only_so_often(index: ga_dspy.Index) -> None:
         assert client.get("/metrics", headers={"X-API-Key": KEY}).status_code == 200
 
 
-def test_a_key_may_have_any_letters(index: ga_dspy.Index) -> None:
+def test_a_key_may_have_non_ascii_letters(index: ga_dspy.Index) -> None:
     key = "schlüssel-für-den-test".encode()
     with asked(index, keys=[key]) as client:
         assert client.get("/metrics", headers={b"X-API-Key": key}).status_code == 200
 
 
-def test_an_app_that_is_mounted_in_another_needs_a_key_for_the_same(index: ga_dspy.Index) -> None:
+def test_a_mounted_app_requires_a_key_for_the_same_routes(index: ga_dspy.Index) -> None:
     with dspy.context(lm=ga_dspy.extractive_lm()):
         outer = FastAPI()
         outer.mount("/qa", make_app(Service(ga_dspy.GraphAnchor(index)), keys=[KEY.encode()]))
@@ -361,7 +361,7 @@ def test_an_app_that_is_mounted_in_another_needs_a_key_for_the_same(index: ga_ds
         assert free == [200] * 3 and httpx.get(f"{url}/qa/about").status_code == 401
 
 
-def test_a_page_of_a_stranger_cannot_ask_in_a_visitors_name(client: httpx.Client) -> None:
+def test_another_sites_page_cannot_ask_on_behalf_of_a_visitor(client: httpx.Client) -> None:
     stranger = {"Host": "attacker.example"}
     ask = {"question": "Who?"}
     assert client.post("/ask", json=ask, headers=stranger).status_code == 403
@@ -371,14 +371,14 @@ def test_a_page_of_a_stranger_cannot_ask_in_a_visitors_name(client: httpx.Client
     assert "access-control-allow-origin" not in client.options("/ask").headers
 
 
-def test_the_page_may_load_nothing_and_asks_its_own_host_alone(client: httpx.Client) -> None:
+def test_the_page_may_load_nothing_and_connect_only_to_its_own_host(client: httpx.Client) -> None:
     page = client.get("/")
     assert "default-src 'none'" in page.text and "connect-src 'self'" in page.text
     assert page.headers["content-security-policy"] == "frame-ancestors 'none'"
     assert "unsafe" not in page.text[: page.text.index("</head>")].partition("<style")[0]
 
 
-def test_the_schema_describes_what_is_sent(client: httpx.Client) -> None:
+def test_the_openapi_schema_describes_the_responses(client: httpx.Client) -> None:
     import schemathesis  # here, for it takes seconds
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
@@ -431,7 +431,7 @@ def test_openais_client_gets_the_answer_with_its_sources(client: httpx.Client) -
     assert found.usage is not None and found.usage.total_tokens == record["tokens"]
 
 
-def test_a_stream_of_openais_client_has_the_steps_as_thoughts(client: httpx.Client) -> None:
+def test_the_openai_clients_stream_has_the_steps_as_reasoning(client: httpx.Client) -> None:
     with chatting(client) as chat:
         whole = chat.chat.completions.create(model="ga-dspy", messages=said(DEMO_QUESTION))
         stream = chat.chat.completions.create(
@@ -446,7 +446,7 @@ def test_a_stream_of_openais_client_has_the_steps_as_thoughts(client: httpx.Clie
     assert parts[-1].choices[0].finish_reason == "stop" and parts[-1].usage is not None
 
 
-def test_a_question_that_leans_on_the_conversation_is_rewritten(index: ga_dspy.Index) -> None:
+def test_a_follow_up_question_is_rewritten_from_the_conversation(index: ga_dspy.Index) -> None:
     def answer(prompt: str) -> dict[str, str]:
         if "standalone_question" in prompt:
             assert "Who built the lander?" in prompt and "Who is Huygens?" in prompt
@@ -463,7 +463,7 @@ def test_a_question_that_leans_on_the_conversation_is_rewritten(index: ga_dspy.I
     assert record["calls"] == sum(step["calls"] for step in record["usage"].values())
 
 
-def test_markup_of_a_passage_reaches_a_front_end_as_text() -> None:
+def test_markup_in_a_passage_is_escaped_in_chat_answers() -> None:
     title = "Berg [a]\n\n[a]: http://c.example"
     text = "Anna Berg built ![x](http://attacker.example/?q=1) <img src=x> [a](http://b.example)."
     index = ga_dspy.Index.from_passages(
@@ -516,7 +516,7 @@ def is_up(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_100_questions_at_once_are_all_answered_though_it_is_stopped_meanwhile(
+def test_100_concurrent_questions_are_all_answered_during_a_graceful_shutdown(
     tmp_path: Path,
 ) -> None:
     index = ga_dspy.Index.build([*corpus()][:4], tmp_path / "index", kind="sparse")
@@ -556,7 +556,7 @@ def test_100_questions_at_once_are_all_answered_though_it_is_stopped_meanwhile(
     assert records == [alone[text] for text in wanted] * 25
 
 
-def test_a_server_keeps_a_thousand_replies_in_memory(
+def test_the_lm_cache_of_a_server_is_limited_to_a_thousand_replies(
     index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dspy, "cache", dspy.cache)  # restored at the end
@@ -575,7 +575,7 @@ def test_a_server_keeps_a_thousand_replies_in_memory(
         ("short", [], "holds a short key"),
     ],
 )
-def test_a_service_that_strangers_could_ask_is_not_begun(
+def test_a_service_open_to_the_network_without_a_key_is_not_started(
     key: str,
     options: list[str],
     said: str,

@@ -34,7 +34,7 @@ def index() -> ga_dspy.Index:
     return ga_dspy.Index.from_passages(PASSAGES, kind="sparse")
 
 
-def test_it_names_the_indexed_files_the_passages_and_the_lm(
+def test_about_lists_the_indexed_files_the_passages_and_the_lm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -49,7 +49,9 @@ def test_it_names_the_indexed_files_the_passages_and_the_lm(
     assert set(about["lms"].values()) == {"ga-dspy/extractive"}
 
 
-def test_questions_are_made_from_titles_that_other_passages_mention(index: ga_dspy.Index) -> None:
+def test_example_questions_are_made_from_titles_that_other_passages_mention(
+    index: ga_dspy.Index,
+) -> None:
     with asked(index) as client:
         assert client.get("/about").json()["examples"] == [OURS, THEIRS]
 
@@ -58,12 +60,12 @@ def test_questions_are_made_from_titles_that_other_passages_mention(index: ga_ds
     ("title", "text"),
     [("", "x"), ("Ada", "Ada."), ("Halden Bridge", "Halden Bridges."), ("(a|b)*", "[")],
 )
-def test_no_question_is_made_without_a_link_between_passages(title: str, text: str) -> None:
+def test_no_example_question_is_made_without_a_link_between_passages(title: str, text: str) -> None:
     read = [ga_dspy.Passage(id="1", title=title, text=text), ga_dspy.Passage(id="2", text=text)]
     assert make_examples(read) == []
 
 
-def test_given_examples_win_but_not_over_nothing() -> None:
+def test_given_examples_are_used_unless_the_index_is_empty() -> None:
     with dspy.context(lm=ga_dspy.extractive_lm()):
         for held, expected in ((PASSAGES, ["Who?"]), ([], [])):
             index = ga_dspy.Index.from_passages(PASSAGES, kind="sparse")
@@ -72,7 +74,7 @@ def test_given_examples_win_but_not_over_nothing() -> None:
             assert service.about().examples == expected
 
 
-def test_a_key_with_conditions_learns_of_its_own_passages_alone(index: ga_dspy.Index) -> None:
+def test_a_key_with_conditions_learns_only_of_its_own_passages(index: ga_dspy.Index) -> None:
     keys = [
         Key.of(name.encode() * 4, where={"tenant": name}) for name in ("acme", "zenith", "nobody")
     ]
@@ -87,7 +89,7 @@ def test_a_key_with_conditions_learns_of_its_own_passages_alone(index: ga_dspy.I
             assert found["examples"] == examples
 
 
-def test_an_answer_is_saved_as_the_page_of_view_by_who_may_read_it(index: ga_dspy.Index) -> None:
+def test_only_the_keys_that_may_read_an_answer_can_save_its_page(index: ga_dspy.Index) -> None:
     keys = [Key.of(name.encode() * 4, where={"tenant": name}) for name in ("acme", "zenith")]
     with asked(index, keys=keys) as client:
         ours, theirs = ({"X-API-Key": name * 4} for name in ("acme", "zenith"))

@@ -85,7 +85,7 @@ def test_every_route_refuses_a_long_body(index: ga_dspy.Index) -> None:
 
 
 @pytest.mark.usefixtures("minutes")
-def test_every_route_counts_who_asks(index: ga_dspy.Index) -> None:
+def test_every_route_is_rate_limited_by_client(index: ga_dspy.Index) -> None:
     with both(index, Limits(per_minute=2)) as ask:
         for n, (method, path, body) in enumerate(ROUTES):
             headers = {"X-Forwarded-For": f"10.0.0.{n}"}
@@ -94,7 +94,9 @@ def test_every_route_counts_who_asks(index: ga_dspy.Index) -> None:
 
 
 @pytest.mark.usefixtures("minutes")
-def test_every_route_counts_wrong_keys_and_goes_on_for_good_ones(index: ga_dspy.Index) -> None:
+def test_every_route_rate_limits_wrong_keys_without_affecting_valid_ones(
+    index: ga_dspy.Index,
+) -> None:
     keys = [f"{KEY}-{n}" for n in range(len(ROUTES))]
     with both(index, Limits(per_minute=3), keys=[key.encode() for key in keys]) as ask:
         for n, (method, path, body) in enumerate(ROUTES):
@@ -114,7 +116,7 @@ SLOW = [route for route in ROUTES if route[1] in ("/ask", "/search", "/readyz", 
 
 
 @pytest.mark.parametrize(("method", "path", "body"), SLOW, ids=[path for _, path, _ in SLOW])
-def test_a_route_that_works_has_a_deadline_and_so_many_at_once(
+def test_every_working_route_has_a_deadline_and_a_concurrency_limit(
     method: str, path: str, body: Any
 ) -> None:
     async def search(query: str, k: int) -> list[str]:
@@ -165,9 +167,7 @@ def deep(levels: int) -> str:
     ],
     ids=["keys", "list", "within", "text", "name", "nested", "deep", "number"],
 )
-def test_conditions_that_would_cost_much_are_refused_at_once(
-    where: str, index: ga_dspy.Index
-) -> None:
+def test_expensive_conditions_are_refused_at_once(where: str, index: ga_dspy.Index) -> None:
     with asked(index) as client:
         for path, sought in (("/search", '"query": "x"'), ("/ask", '"question": "x"')):
             begun = time.monotonic()
@@ -180,7 +180,7 @@ def test_conditions_that_would_cost_much_are_refused_at_once(
 
 
 @pytest.mark.parametrize(("path", "sought"), [("/search", "query"), ("/ask", "question")])
-def test_others_are_answered_while_a_condition_restricts_a_graph(
+def test_other_requests_are_answered_while_a_graph_is_being_restricted(
     path: str, sought: str, index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_restricting, may_end = threading.Event(), threading.Event()
@@ -201,13 +201,13 @@ def test_others_are_answered_while_a_condition_restricts_a_graph(
         first.join()
 
 
-def test_a_stream_that_is_not_read_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unread_stream_is_closed_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga_dspy.serve.listen._GRACE", 0.5)
     with unread(Limits(deadline=2.0)) as server:
         until(lambda: not server.server_state.connections)
 
 
-def test_a_client_that_stops_reading_keeps_no_service_from_stopping() -> None:
+def test_a_client_that_stops_reading_does_not_block_the_shutdown() -> None:
     with unread(Limits(deadline=1.0), force_exit=False):
         begun = time.monotonic()
     assert time.monotonic() - begun < 8
@@ -260,7 +260,7 @@ HALF = {
 
 
 @pytest.mark.parametrize("sent", HALF.values(), ids=HALF)
-def test_others_are_answered_while_1100_requests_are_half_sent(
+def test_other_requests_are_answered_while_1100_are_half_sent(
     sent: bytes, index: ga_dspy.Index
 ) -> None:
     limits = Limits(waiting=64)
@@ -276,7 +276,7 @@ def test_others_are_answered_while_1100_requests_are_half_sent(
         assert len(server.server_state.connections) <= 70
 
 
-def test_who_opens_many_connections_closes_its_own(index: ga_dspy.Index) -> None:
+def test_a_client_with_too_many_connections_loses_only_its_own(index: ga_dspy.Index) -> None:
     limits = Limits(waiting=8)
     with open_server(apps(index, limits)[False], limits) as (_, port), ExitStack() as stack:
         other = stack.enter_context(
@@ -291,7 +291,7 @@ def test_who_opens_many_connections_closes_its_own(index: ga_dspy.Index) -> None
 
 
 @pytest.mark.parametrize("sent", HALF.values(), ids=HALF)
-def test_a_request_that_never_ends_is_given_up(sent: bytes, index: ga_dspy.Index) -> None:
+def test_a_request_that_never_ends_times_out(sent: bytes, index: ga_dspy.Index) -> None:
     limits = Limits(arrival=1.0)
     app = apps(index, limits)[False]
     with open_server(app, limits) as (server, port), socket.socket() as slow:
@@ -308,7 +308,7 @@ def test_a_request_that_never_ends_is_given_up(sent: bytes, index: ga_dspy.Index
 
 
 @pytest.mark.usefixtures("minutes")
-def test_an_address_that_a_client_claims_is_not_believed(index: ga_dspy.Index) -> None:
+def test_a_forwarded_address_from_a_client_is_not_trusted(index: ga_dspy.Index) -> None:
     def codes(**options: Any) -> list[int]:
         limits = Limits(per_minute=3)
         with serving(apps(index, limits)[False], limits, **options) as url:
@@ -322,12 +322,12 @@ def test_an_address_that_a_client_claims_is_not_believed(index: ga_dspy.Index) -
 
 
 @pytest.mark.parametrize("proxies", ["*", "10.0.0.1, somewhere"])
-def test_a_proxy_is_trusted_by_its_address(proxies: str, index: ga_dspy.Index) -> None:
+def test_only_a_configured_proxy_may_forward_an_address(proxies: str, index: ga_dspy.Index) -> None:
     with pytest.raises(InputError, match="a trusted client"):
         make_server(apps(index, Limits())[False], Limits(), trusted_proxies=proxies)
 
 
-def test_a_table_of_addresses_does_not_grow_without_end(index: ga_dspy.Index) -> None:
+def test_the_table_of_client_addresses_is_bounded(index: ga_dspy.Index) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         return None
 

@@ -70,7 +70,7 @@ def found(client: httpx.Client, query: str, **more: Any) -> list[str]:
     return [p["id"] for p in client.post("/search", json={"query": query, **more}).json()]
 
 
-def test_a_document_is_found_as_soon_as_it_is_added_and_gone_once_deleted(
+def test_a_document_is_searchable_once_added_and_gone_once_deleted(
     index: ga_dspy.Index,
 ) -> None:
     with writing(index) as client:
@@ -107,7 +107,7 @@ def test_the_last_document_is_deleted_only_after_another_was_added(index: ga_dsp
         assert client.delete("/documents/tower.md").json()["removed"] == 1
 
 
-def test_a_document_that_is_added_again_replaces_all_its_passages(index: ga_dspy.Index) -> None:
+def test_adding_a_document_again_replaces_all_its_passages(index: ga_dspy.Index) -> None:
     long = " ".join(f"Sentence {n} is about the town of Burwick and its mills." for n in range(200))
     with writing(index) as client:
         first = client.post("/documents", json={"id": "town", "text": long}).json()
@@ -117,7 +117,7 @@ def test_a_document_that_is_added_again_replaces_all_its_passages(index: ga_dspy
         assert len(found(client, "Burwick", k=50)) == 1
 
 
-def test_files_of_all_kinds_are_read_as_by_the_command_line(index: ga_dspy.Index) -> None:
+def test_uploaded_files_are_read_as_on_the_command_line(index: ga_dspy.Index) -> None:
     pytest.importorskip("python_calamine")
     xlsxwriter = pytest.importorskip("xlsxwriter")
     table = io.BytesIO()
@@ -160,7 +160,7 @@ def test_files_of_all_kinds_are_read_as_by_the_command_line(index: ga_dspy.Index
     ],
     ids=lambda one: str(one)[:40],
 )  # fmt: skip
-def test_what_is_not_accepted_is_a_clear_error_and_changes_nothing(
+def test_a_refused_document_is_a_clear_error_and_changes_nothing(
     index: ga_dspy.Index, sent: Any, status: int, said: str
 ) -> None:
     with writing(index, limits=Limits(upload=20_000, files=3, passages=3)) as client:
@@ -171,7 +171,7 @@ def test_what_is_not_accepted_is_a_clear_error_and_changes_nothing(
         assert client.get("/documents").json()["total"] == 2
 
 
-def test_a_sync_follows_the_files_and_keeps_what_was_uploaded(
+def test_a_sync_follows_the_files_and_keeps_uploads(
     index: ga_dspy.Index, folder: Path, command: Callable[..., Any]
 ) -> None:
     with writing(index) as client:
@@ -193,7 +193,7 @@ def test_a_sync_follows_the_files_and_keeps_what_was_uploaded(
     assert done.returncode == 0, done.stderr
 
 
-def test_a_sync_that_would_delete_most_is_confirmed_first(
+def test_a_sync_that_would_delete_most_documents_needs_confirmation(
     index: ga_dspy.Index, folder: Path
 ) -> None:
     (folder / "new.md").write_text("# New\n\nAll is new.")
@@ -205,7 +205,7 @@ def test_a_sync_that_would_delete_most_is_confirmed_first(
         assert client.post("/sync", params={"yes": True}).json()["removed"] == 2
 
 
-def test_without_the_right_to_write_nothing_is_written_or_listed(index: ga_dspy.Index) -> None:
+def test_without_write_access_nothing_is_written_or_listed(index: ga_dspy.Index) -> None:
     with dspy.context(lm=ga_dspy.extractive_lm()):
         app = make_app(Service(ga_dspy.VanillaRAG(index)))
     routes = [("POST", "/documents"), ("GET", "/documents"), ("GET", "/documents/tower.md"),
@@ -228,7 +228,7 @@ def graph_of(index: ga_dspy.Index, folder: Path, **options: Any) -> GraphIndex:
     return GraphIndex.open(index.path or "", folder)
 
 
-def test_a_document_enters_the_graph_that_is_served_and_leaves_it(
+def test_adding_and_deleting_a_document_updates_the_served_graph(
     index: ga_dspy.Index, tmp_path: Path
 ) -> None:
     corpus = graph_of(index, tmp_path / "graph")
@@ -245,9 +245,7 @@ def test_a_document_enters_the_graph_that_is_served_and_leaves_it(
         assert "Otto Brandt" not in client.get("/graph.json").text
 
 
-def test_the_graph_that_is_shown_is_that_of_the_last_update(
-    index: ga_dspy.Index, tmp_path: Path
-) -> None:
+def test_the_graph_page_shows_the_latest_update(index: ga_dspy.Index, tmp_path: Path) -> None:
     is_down = False
 
     def reply(_: str) -> dict[str, str]:
@@ -266,7 +264,7 @@ def test_the_graph_that_is_shown_is_that_of_the_last_update(
         assert "Otto Brandt" in client.get("/graph.json").text
 
 
-def test_an_lm_that_may_not_read_for_the_graph_adds_nothing(
+def test_a_document_is_refused_if_another_lm_built_the_graph(
     index: ga_dspy.Index, tmp_path: Path
 ) -> None:
     corpus = graph_of(index, tmp_path / "graph", lm=scripted_lm(lambda _: {"additions": ""}))
@@ -277,7 +275,7 @@ def test_an_lm_that_may_not_read_for_the_graph_adds_nothing(
 
 
 @pytest.mark.parametrize("of_the_key", [False, True])
-def test_a_graph_of_which_callers_see_parts_takes_no_documents(
+def test_a_graph_with_labels_accepts_no_documents(
     index: ga_dspy.Index, tmp_path: Path, of_the_key: bool
 ) -> None:
     labels = {} if of_the_key else {"tower.md": ["staff"]}
@@ -308,7 +306,7 @@ def as_tenant(client: httpx.Client, name: str) -> Iterator[httpx.Client]:
         yield own
 
 
-def test_nothing_crosses_between_two_tenants_of_one_index(index: ga_dspy.Index) -> None:
+def test_two_tenants_of_one_index_are_isolated(index: ga_dspy.Index) -> None:
     keys = [tenant("acme"), tenant("zenith")]
     with (
         writing(index, keys) as admin,
@@ -373,7 +371,7 @@ def test_nothing_crosses_between_two_tenants_of_one_index(index: ga_dspy.Index) 
         assert zenith.get(f"/runs/{their_run['id']}").is_success
 
 
-def test_each_tenant_gets_its_own_over_mcp(index: ga_dspy.Index) -> None:
+def test_each_tenant_sees_only_its_own_passages_over_mcp(index: ga_dspy.Index) -> None:
     texts = {"acme": "Nils Haug built it.", "zenith": "Brackwater built it."}
     index.add(
         ga_dspy.Passage(id=name, text=text, metadata={"tenant": name})
@@ -400,7 +398,7 @@ def test_each_tenant_gets_its_own_over_mcp(index: ga_dspy.Index) -> None:
         assert "may not ask" in told("none", "search", query="Who built it?")
 
 
-def test_a_key_reads_a_graph_with_its_labels() -> None:
+def test_a_key_grants_access_to_a_graph_by_its_labels() -> None:
     passages = [ga_dspy.Passage(id="p", text="Red.", metadata={"lang": "en"}),
                 ga_dspy.Passage(id="q", text="Red too.", metadata={"salary": 7})]  # fmt: skip
     index = ga_dspy.Index.from_passages(passages, kind="sparse")
@@ -448,7 +446,7 @@ def test_an_upload_that_contradicts_the_conditions_of_its_key_is_refused(
         assert acme.get("/documents").json()["total"] == 3
 
 
-def test_an_index_that_requires_a_condition_is_served_to_keys_that_have_it() -> None:
+def test_a_required_condition_is_met_by_the_conditions_of_a_key() -> None:
     passages = [ga_dspy.Passage(id=t, text=f"Red {t}.", metadata={"tenant": t}) for t in "ab"]
     index = ga_dspy.Index.from_passages(passages, kind="sparse", require=["tenant"])
     service = Service(ga_dspy.VanillaRAG(index))
@@ -470,7 +468,7 @@ def entry(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_a_key_file_is_made_of_entries_that_the_command_prints(
+def test_a_key_file_consists_of_entries_printed_by_the_command(
     tmp_path: Path, command: Callable[..., Any]
 ) -> None:
     done = command("serve", "--new-key", "acme", cwd=tmp_path)
@@ -519,7 +517,7 @@ def test_a_key_in_two_places_is_refused_at_the_start(
     assert f"{place} and GA_DSPY_WRITE_KEY hold the same key" in done.stderr
 
 
-def test_a_key_with_conditions_that_filter_nothing_is_refused(index: ga_dspy.Index) -> None:
+def test_a_key_with_conditions_that_cannot_apply_is_refused(index: ga_dspy.Index) -> None:
     service = Service(ga_dspy.VanillaRAG(index))
     with pytest.raises(InputError, match="condition"):
         make_app(service, keys=[Key.of(b"k", where={})])
@@ -530,7 +528,7 @@ def test_a_key_with_conditions_that_filter_nothing_is_refused(index: ga_dspy.Ind
 # --- Many at once, and kills
 
 
-def test_questions_go_on_while_documents_are_added_and_memory_does_not_grow(
+def test_questions_are_answered_while_documents_are_added_in_constant_memory(
     index: ga_dspy.Index,
 ) -> None:
     import gc
@@ -564,7 +562,7 @@ def test_questions_go_on_while_documents_are_added_and_memory_does_not_grow(
         assert len(engines()) - len(before) < 10
 
 
-def test_a_service_that_is_killed_while_documents_come_loses_none_that_it_confirmed(
+def test_a_killed_service_loses_no_confirmed_document(
     index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GA_DSPY_WRITE_KEY", WRITE)
@@ -595,7 +593,7 @@ def test_a_service_that_is_killed_while_documents_come_loses_none_that_it_confir
     opened.add([ga_dspy.Passage(id="next", text="It goes on.")])
 
 
-def test_a_large_upload_may_take_longer_than_a_request_that_sends_nothing(
+def test_a_slow_upload_is_allowed_longer_than_an_idle_request(
     index: ga_dspy.Index,
 ) -> None:
     body = json.dumps({"id": "slow", "text": "x " * 150_000}).encode()

@@ -27,7 +27,7 @@ ADAPTERS = [PlainAdapter, dspy.ChatAdapter, dspy.JSONAdapter, BAMLAdapter, dspy.
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_graph_lines_come_back_typed_under_every_adapter(adapter: Any) -> None:
+def test_graph_lines_are_parsed_into_a_typed_graph_under_every_adapter(adapter: Any) -> None:
     lm = scripted_lm([{"additions": LINES}])
     with dspy.context(lm=lm, adapter=adapter()):
         reply = dspy.Predict(UpdateGraph)(question="q", query="q", graph="(empty)", passages="p")
@@ -38,7 +38,7 @@ def test_graph_lines_come_back_typed_under_every_adapter(adapter: Any) -> None:
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_a_demo_shows_the_graph_as_the_lines_that_are_asked_for(adapter: Any) -> None:
+def test_a_demo_shows_the_graph_in_the_requested_line_format(adapter: Any) -> None:
     demo = dspy.Example(
         question="q", query="q", graph="(empty)", passages="p", previous_reasoning="",
         additions=GraphProposal.model_validate(LINES),
@@ -97,13 +97,13 @@ def test_json_and_fenced_text_are_read_too(value: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["I cannot help with that.", "[1, 2]", "7"])
-def test_text_that_is_no_graph_is_an_empty_proposal_that_says_what_was_skipped(text: str) -> None:
+def test_text_that_is_not_a_graph_is_an_empty_proposal_that_lists_skipped_lines(text: str) -> None:
     draft = GraphProposal.model_validate(text).draft
     assert (draft.entities, draft.relations) == ((), ()) and draft.skipped
 
 
 @pytest.mark.parametrize("value", [[1, 2], 7, {"weather": "fine"}])
-def test_values_that_an_adapter_made_of_lines_are_refused_so_that_it_takes_the_lines(
+def test_values_that_an_adapter_parsed_from_lines_are_refused_for_the_raw_text(
     value: Any,
 ) -> None:
     with pytest.raises(ValueError, match="graph"):
@@ -111,11 +111,11 @@ def test_values_that_an_adapter_made_of_lines_are_refused_so_that_it_takes_the_l
 
 
 @pytest.mark.parametrize("value", ["", "(empty)", "none", "Entities:\nRelations:"])
-def test_saying_that_there_is_nothing_to_add_is_an_empty_proposal(value: str) -> None:
+def test_a_statement_that_there_is_nothing_to_add_is_an_empty_proposal(value: str) -> None:
     assert GraphProposal.model_validate(value).draft.entities == ()
 
 
-def test_a_bad_line_does_not_cost_the_good_ones() -> None:
+def test_a_bad_line_does_not_affect_good_ones() -> None:
     proposal = GraphProposal.model_validate(f"{LINES}\n2. Katy Perry -> made")
     assert len(proposal.draft.relations) == 1
     assert proposal.draft.skipped == ("2. Katy Perry -> made",)
@@ -128,12 +128,12 @@ def test_a_proposal_survives_saving_as_json() -> None:
 
 
 @pytest.mark.parametrize("nothing", ["None", "none.", "N/A", " null ", "", "**None**", "(empty)"])
-def test_every_way_of_saying_nothing_is_empty(nothing: str) -> None:
+def test_every_wording_for_nothing_is_an_empty_text(nothing: str) -> None:
     assert free_text(nothing) == ""
 
 
 @pytest.mark.parametrize("text", ["None But the Brave", "Nothing Compares 2 U", "No Country"])
-def test_a_title_that_begins_with_none_is_something(text: str) -> None:
+def test_a_title_that_begins_with_none_is_kept(text: str) -> None:
     assert free_text(text) == text
 
 
@@ -144,7 +144,7 @@ def test_cited_numbers_are_read_in_order(numbers: list[int]) -> None:
 
 
 @given(st.text(min_size=1, max_size=80), st.text(max_size=20))
-def test_a_passage_is_its_title_and_a_line_for_each_of_its_own(text: str, title: str) -> None:
+def test_a_passage_is_rendered_as_its_title_and_its_lines(text: str, title: str) -> None:
     shown = render_passages([(4, Passage(id="a", title=title, text=text))]).split("\n")
     said = [line.strip() for line in Passage(id="a", text=text).text.splitlines() if line.strip()]
     assert shown[0].startswith("[4] ")
@@ -156,10 +156,10 @@ def test_a_passage_is_its_title_and_a_line_for_each_of_its_own(text: str, title:
     ["none needed", "No next query", "-", "Not needed", "N/A (sufficient)", "No candidate yet",
      "None - all links hold", "unknown", "No further search is needed.", "(none)", "n/a"],
 )  # fmt: skip
-def test_every_way_of_saying_that_there_is_no_query_is_empty(nothing: str) -> None:
+def test_every_wording_for_no_query_is_an_empty_query(nothing: str) -> None:
     assert short_text(nothing) == ""
 
 
 @pytest.mark.parametrize("query", ["no", "None But the Brave director", "Nobody Knows (film) cast"])
-def test_a_query_or_candidate_that_begins_like_nothing_is_something(query: str) -> None:
+def test_a_query_or_candidate_that_begins_like_nothing_is_kept(query: str) -> None:
     assert short_text(query) == query

@@ -80,7 +80,7 @@ def limit(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_made_to_be_slow_is_named_and_the_others_are_read(
+def test_a_maliciously_slow_file_is_reported_and_the_others_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(monkeypatch, 2.0)
@@ -97,7 +97,7 @@ def test_a_file_made_to_be_slow_is_named_and_the_others_are_read(
     assert {f"reading {name}" for name in SLOW} <= set(stages)
 
 
-def test_a_file_that_breaks_its_parser_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+def test_a_file_that_crashes_its_parser_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
     for name, make in BROKEN.items():
         (tmp_path / name).write_bytes(make())
     (tmp_path / "pages.pdf").write_bytes(pdf("x").replace(b"/Count 1 >>", b"/Count 9999999 >>", 1))
@@ -106,7 +106,7 @@ def test_a_file_that_breaks_its_parser_is_named_and_the_others_are_read(tmp_path
     assert status == {**dict.fromkeys(BROKEN, "unread"), "pages.pdf": "read", "z.pdf": "read"}
 
 
-def test_a_file_that_was_named_itself_and_is_slow_is_an_error_with_its_name(
+def test_a_slow_file_that_was_given_directly_is_an_error_with_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(monkeypatch, 1.0)
@@ -115,7 +115,9 @@ def test_a_file_that_was_named_itself_and_is_slow_is_an_error_with_its_name(
         read_files(tmp_path / "links.md")
 
 
-def test_what_is_read_apart_is_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_separate_process_reads_files_as_this_process_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = {
         "a.docx": docx(("Title", "The report"), ("H1", "Load"), ("", "It bears 40 t.")),
         "b.pptx": pptx(),

@@ -73,7 +73,7 @@ def test_each_step_asks_its_own_lm_and_its_cost_is_shown(
     assert line.startswith("answer, by openai/gpt-4.1: 1 call, ") and ", $0.00" in line
 
 
-def test_json_names_the_lm_of_each_step_beside_its_usage(
+def test_json_output_has_the_lm_of_each_step_with_its_usage(
     command: Command, world: World, tmp_path: Path
 ) -> None:
     record = json.loads(command("ask", QUESTION, *world.options, "--json", cwd=tmp_path).stdout)
@@ -82,7 +82,7 @@ def test_json_names_the_lm_of_each_step_beside_its_usage(
     assert record["usage"]["answer"]["cost"] > record["usage"]["read"]["cost"] > 0
 
 
-def test_one_lm_is_shown_as_before(command: Command, world: World, tmp_path: Path) -> None:
+def test_a_single_lm_is_not_listed_per_step(command: Command, world: World, tmp_path: Path) -> None:
     asked = ("ask", QUESTION, "--lm", "openai/m", "--api-base", world.small.url, "--index",
              world.folder)  # fmt: skip
     assert ", by openai" not in command(*asked, cwd=tmp_path).stdout
@@ -98,7 +98,7 @@ def test_one_lm_is_shown_as_before(command: Command, world: World, tmp_path: Pat
         (["openai/m", "openai/n"], "two --lm for all steps: openai/m and openai/n"),
     ],
 )
-def test_an_unknown_a_missing_and_a_second_lm_are_one_clear_error(
+def test_an_unknown_missing_or_repeated_step_lm_is_one_clear_error(
     named: list[str], said: str, command: Command, index: Path, tmp_path: Path
 ) -> None:
     options = [part for one in named for part in ("--lm", one)]
@@ -106,7 +106,7 @@ def test_an_unknown_a_missing_and_a_second_lm_are_one_clear_error(
     assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_an_address_holds_for_all_lms_but_for_those_with_one_of_their_own() -> None:
+def test_an_address_applies_to_every_lm_without_its_own() -> None:
     lms = choose_lms(
         ["openai/m", "read=ga-dspy/extractive", "judge=openai/j", "answer=openai/big"],
         ["http://small/v1", "answer=http://big/v1", "update=http://other/v1", "judge="],
@@ -121,7 +121,7 @@ def test_an_address_holds_for_all_lms_but_for_those_with_one_of_their_own() -> N
     assert {lm.kwargs["timeout"] for lm in lms.all if lm.model != "ga-dspy/extractive"} == {7.0}
 
 
-def test_an_lm_of_compile_has_an_address_of_its_own() -> None:
+def test_each_lm_of_compile_can_have_its_own_address() -> None:
     addresses = ["http://localhost:1/v1", "reflection=", "teacher=http://localhost:2/v1"]
     lms = choose_lms(["openai/small"], addresses)
     assert list(lms.steps) == []
@@ -140,7 +140,7 @@ def test_each_lm_has_the_timeout_of_its_own_address() -> None:
     assert [lm.kwargs["timeout"] for lm in lms.all] == [600, 120]
 
 
-def test_the_cap_on_replies_is_that_of_the_lm_which_a_step_asks(index: Path) -> None:
+def test_the_reply_cap_is_that_of_the_steps_own_lm(index: Path) -> None:
     program = GraphAnchor(Index.open(index), style="sentence")  # a style that is always asked for
     with Endpoint() as small, Endpoint() as big:
         program.read.lm = small.lm(max_tokens=200)
@@ -151,13 +151,13 @@ def test_the_cap_on_replies_is_that_of_the_lm_which_a_step_asks(index: Path) -> 
     assert {request["max_tokens"] for request in big.requests} == {300}
 
 
-def test_where_each_step_is_named_the_lm_of_the_answer_does_the_rest() -> None:
+def test_if_every_step_has_an_lm_the_answer_lm_is_the_default() -> None:
     lms = choose_lms(["read=openai/r", "answer=openai/a"], None, 7.0)
     lms.check(GraphAnchor(lambda query, k: []))
     assert lms.lm.model == "openai/a"
 
 
-def test_an_artifact_keeps_the_names_alone_and_the_command_line_gives_the_lms_again(
+def test_an_artifact_stores_only_lm_names_and_the_command_line_sets_the_lms(
     command: Command, world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     program = GraphAnchor(Index.open(world.folder))
@@ -208,7 +208,7 @@ def test_a_program_that_was_compiled_for_another_lm_warns_once(
     assert "(answer)" in warned(artifact, caplog, "openai/qwen2.5-coder-1.5b", "answer=openai/b")[0]
 
 
-def test_a_step_s_own_lm_is_compared_with_the_one_it_had(
+def test_a_step_lm_is_compared_with_the_one_it_was_compiled_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     artifact, task = compiled(tmp_path / "a", answer="openai/big"), "openai/qwen2.5-coder-1.5b"
@@ -219,7 +219,7 @@ def test_a_step_s_own_lm_is_compared_with_the_one_it_had(
     assert "was saved with its own LM" in said
 
 
-def test_a_program_as_it_ships_was_compiled_for_no_lm(
+def test_an_uncompiled_program_never_warns_about_its_lm(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shipped = GraphAnchor(lambda query, k: [])
@@ -248,7 +248,7 @@ def evaluated(command: Command, world: World, out: Path, *options: str) -> Any:
     )  # fmt: skip
 
 
-def test_a_run_names_the_lm_of_each_step_and_is_not_resumed_with_another(
+def test_a_run_records_step_lms_and_is_not_resumed_with_others(
     command: Command, world: World, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -326,7 +326,7 @@ def test_no_failure_has_the_key_of_a_step_s_own_lm() -> None:
     assert KEY not in json.dumps(found.to_dict())
 
 
-def test_a_served_model_asks_the_lms_that_its_environment_names(
+def test_a_served_model_calls_the_lms_in_its_environment(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mlflow")
@@ -350,7 +350,7 @@ def test_a_served_model_asks_the_lms_that_its_environment_names(
         assert {body["model"] for body in world.small.requests} == expected
 
 
-def test_methods_of_other_steps_stand_in_one_table(index: Path, tmp_path: Path) -> None:
+def test_methods_with_different_steps_share_one_table(index: Path, tmp_path: Path) -> None:
     with Endpoint() as endpoint:
         lm, big, small = endpoint.lm(), endpoint.lm(), endpoint.lm()
         big.model, small.model = "openai/big", "openai/small"

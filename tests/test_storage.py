@@ -21,7 +21,7 @@ def notes(path: Path, *, shared: bool = False) -> Journal:
     return Journal(path, "test", TABLES, shared=shared)
 
 
-def test_what_was_written_is_there_when_the_journal_is_opened_again(tmp_path: Path) -> None:
+def test_written_rows_are_there_when_the_journal_is_reopened(tmp_path: Path) -> None:
     with notes(tmp_path / "new" / "a.sqlite") as journal:
         journal.write(INSERT, "k", "v")
     with notes(tmp_path / "new" / "a.sqlite") as journal:
@@ -37,7 +37,7 @@ def test_a_journal_has_one_writer_unless_it_is_shared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"no database at all " * 99, None])
-def test_a_file_of_another_kind_is_refused_and_left_alone(
+def test_a_file_of_another_format_is_refused_and_unchanged(
     tmp_path: Path, content: bytes | None
 ) -> None:
     path = tmp_path / "a"
@@ -53,7 +53,7 @@ def test_a_file_of_another_kind_is_refused_and_left_alone(
     assert path.read_bytes() == before
 
 
-def test_a_transaction_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_transaction_is_atomic(tmp_path: Path) -> None:
     with notes(tmp_path / "a") as journal:
         with pytest.raises(sqlite3.Error):
             journal.transaction([(INSERT, ("k", "v")), ("no statement", ())])
@@ -68,7 +68,7 @@ def test_threads_share_a_journal(tmp_path: Path) -> None:
         assert journal.rows("SELECT count(*) FROM note") == [(50,)]
 
 
-def test_a_file_is_replaced_in_one_step_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+def test_a_file_is_replaced_atomically_without_leftovers(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.txt"
     write_whole(path, "one\n")
     write_whole(path, "two \ud800\n")
@@ -78,7 +78,7 @@ def test_a_file_is_replaced_in_one_step_and_leaves_nothing_beside_it(tmp_path: P
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_whole(path, "one")
     (tmp_path / ".a.txt.partial").mkdir()
@@ -96,7 +96,7 @@ def test_every_item_is_worked_on_once_in_the_callers_context(threads: int) -> No
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_an_error_in_a_thread_is_raised_in_the_calling_one(threads: int) -> None:
+def test_an_error_in_a_thread_is_raised_in_the_caller(threads: int) -> None:
     def work(n: int) -> int:
         return 1 // n
 
@@ -121,6 +121,6 @@ def test_results_come_as_they_are_ready_and_closing_stops_the_rest() -> None:
     assert len(begun) <= 4
 
 
-def test_no_thread_at_all_is_refused() -> None:
+def test_zero_threads_are_refused() -> None:
     with pytest.raises(InputError, match="threads is 0"):
         list(map_parallel(str, [1], threads=0))

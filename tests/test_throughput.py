@@ -23,7 +23,7 @@ def ways(index: Index) -> dict[str, Measured]:
     return {one.way: one for one in found}
 
 
-def test_threads_tasks_and_an_eval_have_as_many_calls_in_flight_as_questions(
+def test_threads_tasks_and_an_eval_keep_one_call_in_flight_per_question(
     ways: dict[str, Measured],
 ) -> None:
     assert list(ways) == ["sparse bare", "sparse threads", "sparse asyncio", "sparse eval"]
@@ -31,7 +31,7 @@ def test_threads_tasks_and_an_eval_have_as_many_calls_in_flight_as_questions(
         assert 16 <= one.peak <= 24, one
 
 
-def test_a_program_comes_near_bare_calls(ways: dict[str, Measured]) -> None:
+def test_a_program_is_nearly_as_fast_as_bare_lm_calls(ways: dict[str, Measured]) -> None:
     for one in ways.values():
         assert one.share > 0.3, one
         assert one.ratio < 6, one

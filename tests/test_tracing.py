@@ -84,9 +84,7 @@ def text_of(trace: Any) -> str:
     return json.dumps([trace.info.to_dict(), [span.to_dict() for span in trace.data.spans]])
 
 
-def test_a_trace_comes_from_another_process_and_takes_feedback(
-    uri: str, index: ga_dspy.Index
-) -> None:
+def test_a_helper_process_sends_the_trace_and_its_feedback(uri: str, index: ga_dspy.Index) -> None:
     with ga_dspy.track(uri, tags={"version": "7"}) as tracer:
         ask(ga_dspy.GraphAnchor(index))
         tracer.feedback("run-1", right=False, comment="too broad", expected="Montana, USA")
@@ -160,7 +158,7 @@ def test_an_error_ends_the_question_and_its_spans(uri: str, index: ga_dspy.Index
 
 
 @pytest.mark.usefixtures("here")
-def test_a_secret_in_use_does_not_reach_the_store(
+def test_a_configured_secret_does_not_reach_the_store(
     uri: str, index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a-secret-of-33")
@@ -173,7 +171,7 @@ def test_a_secret_in_use_does_not_reach_the_store(
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("by_call", [False, True])
-def test_no_text_of_a_question_under_conditions_leaves(
+def test_no_text_of_a_restricted_question_is_sent(
     uri: str, index: ga_dspy.Index, by_call: bool
 ) -> None:
     program, where = ga_dspy.GraphAnchor(index), {"lang": "en"}
@@ -198,7 +196,7 @@ def documents_of(trace: Any) -> list[Any]:
 
 
 @pytest.mark.usefixtures("here")
-def test_a_question_outside_the_sample_is_traced_once_there_is_feedback(
+def test_an_unsampled_question_is_traced_when_it_gets_feedback(
     uri: str, index: ga_dspy.Index
 ) -> None:
     program = ga_dspy.VanillaRAG(index)
@@ -212,7 +210,7 @@ def test_a_question_outside_the_sample_is_traced_once_there_is_feedback(
     assert trace.info.tags["ga_dspy.run"] == "run-2"
 
 
-def test_a_rate_that_is_no_share_is_an_error() -> None:
+def test_a_sampling_rate_outside_0_to_1_is_an_error() -> None:
     with pytest.raises(InputError, match="rate is 10"):
         ga_dspy.track(rate=10)
 
@@ -236,7 +234,7 @@ def test_a_store_that_fails_costs_one_log_line_and_no_answer(
     assert line.endswith("answers are not affected")
 
 
-def test_no_answer_waits_for_a_store_that_hangs(
+def test_an_answer_does_not_wait_for_a_hanging_store(
     index: ga_dspy.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_over = threading.Event()
@@ -252,7 +250,7 @@ def test_no_answer_waits_for_a_store_that_hangs(
         time.sleep(0.01)
 
 
-def test_traces_wait_for_a_slow_store_and_go_together_in_their_order(
+def test_traces_queue_for_a_slow_store_and_are_sent_in_order_as_a_batch(
     index: ga_dspy.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_free, batches = threading.Event(), list[list[str]]()
@@ -275,7 +273,7 @@ def test_traces_wait_for_a_slow_store_and_go_together_in_their_order(
     assert 2 < len(batches) < 9
 
 
-def test_what_mlflow_was_not_there_to_take_waits_for_it(
+def test_traces_are_retried_until_mlflow_is_back(
     index: ga_dspy.Index, tmp_path: Path, caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -303,7 +301,7 @@ def test_what_mlflow_was_not_there_to_take_waits_for_it(
 
 
 @pytest.mark.usefixtures("here")
-def test_a_server_that_is_down_is_an_outage_and_no_failure(
+def test_a_server_that_is_down_is_an_outage_not_a_failure(
     index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
@@ -315,7 +313,7 @@ def test_a_server_that_is_down_is_an_outage_and_no_failure(
     assert tracer.counts == {"dropped": 1}
 
 
-def test_a_trace_that_is_sent_twice_is_there_once(uri: str, index: ga_dspy.Index) -> None:
+def test_a_trace_that_is_sent_twice_is_stored_once(uri: str, index: ga_dspy.Index) -> None:
     sent = list[bytes]()
 
     def request(_: Tracer, batch: list[bytes]) -> tuple[list[str], str]:
@@ -335,7 +333,7 @@ def test_a_trace_that_is_sent_twice_is_there_once(uri: str, index: ga_dspy.Index
     assert len(trace.data.spans) == len(message[1]["spans"])
 
 
-def test_an_answer_does_not_fail_with_its_trace(
+def test_a_failed_trace_does_not_fail_the_answer(
     index: ga_dspy.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = ga_dspy.VanillaRAG(index)
@@ -345,7 +343,7 @@ def test_an_answer_does_not_fail_with_its_trace(
     assert tracer.counts == {"failed": 1}
 
 
-def test_what_is_left_at_the_end_is_counted(
+def test_traces_left_unsent_at_the_end_are_counted(
     index: ga_dspy.Index, tmp_path: Path, caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -367,7 +365,7 @@ def test_what_is_left_at_the_end_is_counted(
     assert "2 traces and feedback were left at the end" in caplog.text
 
 
-def test_a_process_that_dies_is_started_again(
+def test_a_dead_helper_process_is_restarted(
     uri: str, index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering = 'import sys; [print(\'[["sent"], ""]\', flush=True) for _ in sys.stdin]'
@@ -423,7 +421,7 @@ def test_feedback_is_kept_in_the_record_with_and_without_a_tracer(
 
 
 @pytest.mark.usefixtures("here")
-def test_traces_with_feedback_are_a_question_set(
+def test_traces_with_feedback_can_be_loaded_as_a_question_set(
     uri: str, index: ga_dspy.Index, tmp_path: Path,
     command: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:  # fmt: skip

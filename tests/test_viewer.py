@@ -51,20 +51,20 @@ def asked(prediction: dspy.Prediction, *answers: str) -> Report:
     return Report(protocol, results)
 
 
-def test_the_bundled_library_is_the_one_that_its_makers_published() -> None:
+def test_the_bundled_cytoscape_is_the_published_file() -> None:
     """Version 3.34.4 from npm, `package/dist/cytoscape.min.js`."""
     assert hashlib.sha256((HERE / "cytoscape.min.js").read_bytes()).hexdigest() == CYTOSCAPE
     assert "The Cytoscape Consortium" in (HERE / "cytoscape.LICENSE").read_text("utf-8")
 
 
-def test_markup_in_a_text_ends_no_script_and_changes_nothing_else() -> None:
+def test_markup_in_a_text_cannot_end_a_script_and_is_shown_unchanged() -> None:
     hostile = '</script><!--<script>alert(1)</script> & "\\u003c"'
     page = viewer.page(hostile, {"answer": hostile})
     assert data_of(page) == {"question": hostile, "prediction": {"answer": hostile}}
     assert page.count("alert(1)") == 2 + 1 and "<script>alert(1)" not in page
 
 
-def test_a_page_may_load_nothing_and_runs_its_own_scripts_alone() -> None:
+def test_a_page_may_load_nothing_and_run_only_its_own_scripts() -> None:
     page = viewer.page("Who?", {"answer": "she"})
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None and "default-src 'none'" in policy[1]
@@ -72,7 +72,7 @@ def test_a_page_may_load_nothing_and_runs_its_own_scripts_alone() -> None:
     assert not re.search(r"<(link|img|iframe|script)[^>]* (src|href)=", page)
 
 
-def test_what_a_run_keeps_shows_the_same_steps_and_sentences(prediction: dspy.Prediction) -> None:
+def test_a_saved_run_shows_the_same_steps_and_sentences(prediction: dspy.Prediction) -> None:
     (row,) = data_of(viewer.run_page(asked(prediction, "Hague")))["rows"]
     kept, whole = row["results"][0]["prediction"], prediction.to_dict()
     assert kept["evidence"] == whole["evidence"] and kept["passages"] == whole["passages"]
@@ -86,7 +86,7 @@ def test_what_a_run_keeps_shows_the_same_steps_and_sentences(prediction: dspy.Pr
     assert [[r[name] for name in stated] for r in kept["graph"]["relations"]] == relations
 
 
-def test_a_run_keeps_what_was_dropped_and_why_the_first_of_much(
+def test_a_run_saves_the_first_dropped_items_with_their_reasons(
     prediction: dspy.Prediction,
 ) -> None:
     many = tuple(
@@ -106,7 +106,7 @@ def test_a_run_keeps_what_was_dropped_and_why_the_first_of_much(
     assert max(len(item["item"]) for item in shown["dropped"]) == 300
 
 
-def test_a_run_of_an_earlier_version_opens_with_the_number_alone(
+def test_a_run_of_an_earlier_version_shows_only_the_number_of_dropped_items(
     prediction: dspy.Prediction,
 ) -> None:
     report = asked(prediction, "Hague")
@@ -131,7 +131,7 @@ def test_runs_without_a_question_in_common_are_refused(prediction: dspy.Predicti
         viewer.run_page(one, apart)
 
 
-def test_the_command_writes_a_page_on_a_prediction_or_on_runs(
+def test_the_command_writes_a_page_for_a_prediction_or_for_runs(
     command: Command, prediction: dspy.Prediction, tmp_path: Path
 ) -> None:
     record = {"question": DEMO_QUESTION, **prediction.to_dict()}
@@ -151,7 +151,7 @@ def test_the_command_writes_a_page_on_a_prediction_or_on_runs(
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"question": "Who?"}'])
-def test_the_command_refuses_what_is_no_prediction(
+def test_the_command_refuses_a_file_that_is_not_a_prediction(
     command: Command, content: str, tmp_path: Path
 ) -> None:
     (tmp_path / "answer.json").write_text(content, "utf-8")

@@ -117,7 +117,9 @@ def test_entities_are_ordered_by_centrality_and_dates_come_last(graph: CorpusGra
     assert entities[-1]["name"] == "1903"
 
 
-def test_what_a_reader_may_not_see_is_not_in_the_file(graph: CorpusGraph, index: Index) -> None:
+def test_content_that_the_reader_may_not_see_is_not_in_the_file(
+    graph: CorpusGraph, index: Index
+) -> None:
     public = viewer.graph_page(graph, index)
     # The passage about pay is restricted as a whole, though one of its relations is public.
     assert "sails to" in public and not {"Uranium", "crowns", "Pay", "p3", "navy"} & words(public)
@@ -127,7 +129,7 @@ def test_what_a_reader_may_not_see_is_not_in_the_file(graph: CorpusGraph, index:
     assert {"Uranium", "crowns", "Pay"} < words(everything)
 
 
-def test_what_does_not_meet_the_conditions_is_not_in_the_file(
+def test_content_that_the_conditions_exclude_is_not_in_the_file(
     graph: CorpusGraph, index: Index
 ) -> None:
     part = GraphIndex(index, graph).only({"source": "yard.pdf"})
@@ -159,13 +161,13 @@ def test_communities_have_the_titles_of_their_summaries(graph: CorpusGraph) -> N
     assert viewer.graph_data(graph)["communities"] == [{}]
 
 
-def test_markup_in_a_name_ends_no_script(graph: CorpusGraph, index: Index) -> None:
+def test_markup_in_a_name_cannot_end_a_script(graph: CorpusGraph, index: Index) -> None:
     page = viewer.graph_page(graph, index, title=HOSTILE)
     assert data_of(page)["title"] == HOSTILE
     assert "<script>alert(1)" not in page and "&lt;/script&gt;" in page
 
 
-def test_a_sentence_that_states_many_relations_is_in_the_file_once() -> None:
+def test_a_sentence_that_states_many_relations_is_stored_once() -> None:
     text = "The members are " + ", ".join(f"M{n}" for n in range(500))
     span = Evidence(passage="p", start=0, end=len(text))
     relations = (
@@ -210,13 +212,13 @@ def test_the_service_shows_the_graph_that_its_program_may_read(
     assert "/graph.json" in served.get("/openapi.json").json()["paths"]
 
 
-def test_a_service_without_a_graph_has_no_page_of_one(index: Index) -> None:
+def test_a_service_without_a_graph_has_no_graph_page(index: Index) -> None:
     with asked(index) as client:
         assert client.get("/graph").status_code == client.get("/graph.json").status_code == 404
         assert data_of(client.get("/").text) == {"has_graph": False}
 
 
-def test_a_service_counts_and_names_no_passage_behind_labels(
+def test_a_service_neither_counts_nor_names_labelled_passages(
     graph: CorpusGraph, index: Index
 ) -> None:
     with asked(GraphIndex(index, graph), program=GraphRAG) as client:
@@ -226,7 +228,7 @@ def test_a_service_counts_and_names_no_passage_behind_labels(
     assert not any(passage.title in str(about["examples"]) for passage in hidden)
 
 
-def test_a_service_shows_a_graph_anew_when_its_passages_change(graph: CorpusGraph) -> None:
+def test_a_service_updates_the_graph_page_when_passages_change(graph: CorpusGraph) -> None:
     index = Index.from_passages(PASSAGES, kind="sparse")
     with asked(GraphIndex(index, graph), program=GraphRAG) as client:
         assert "Bern is twinned" in client.get("/graph.json").text
@@ -234,7 +236,7 @@ def test_a_service_shows_a_graph_anew_when_its_passages_change(graph: CorpusGrap
         assert "Bern is twinned" not in client.get("/graph.json").text
 
 
-def test_each_key_gets_the_graph_of_what_it_may_see(graph: CorpusGraph, index: Index) -> None:
+def test_each_key_gets_only_the_graph_that_it_may_see(graph: CorpusGraph, index: Index) -> None:
     keys: dict[str, dict[str, Any]] = {
         "yard": {"where": {"source": "yard.pdf"}},
         "navy": {"labels": frozenset({"navy"})},

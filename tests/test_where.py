@@ -55,12 +55,16 @@ def index() -> Index:
         ({"labels": {"within": []}}, "24"),
     ],
 )
-def test_conditions_say_who_is_found(index: Index, where: dict[str, Any], ids: str) -> None:
+def test_conditions_select_the_matching_passages(
+    index: Index, where: dict[str, Any], ids: str
+) -> None:
     assert "".join(p.id for p in index.only(where)) == ids
 
 
 @pytest.mark.parametrize("kind", ["sparse", "dense", "hybrid", "linked"])
-def test_a_search_is_one_of_an_index_that_holds_nothing_else(index: Index, kind: str) -> None:
+def test_a_restricted_search_equals_a_search_of_an_index_with_only_those_passages(
+    index: Index, kind: str
+) -> None:
     where = {"labels": {"within": ["staff"]}, "lang": {"!=": "de"}}
     alone = Index.from_passages([CORPUS[0], CORPUS[3]], encoder="hash-64")
     query = "Who designed the Halden Bridge in tin?"
@@ -72,7 +76,7 @@ def test_a_search_is_one_of_an_index_that_holds_nothing_else(index: Index, kind:
 
 @settings(max_examples=20)
 @given(st.sets(st.integers(0, 9), max_size=9), st.integers(1, 6))
-def test_nothing_else_is_ever_found(groups: set[int], k: int) -> None:
+def test_only_passages_that_meet_the_condition_are_found(groups: set[int], k: int) -> None:
     found = DEMO.search("Which moon did the lander touch?", k, where={"group": sorted(groups)})
     assert {hit.passage.metadata["group"] for hit in found} <= groups
     assert len(found) <= k and bool(found) == bool(groups)
@@ -84,11 +88,11 @@ DEMO = Index.from_passages(
 )
 
 
-def test_nothing_is_found_where_nothing_is_meant(index: Index) -> None:
+def test_a_condition_that_no_passage_meets_finds_nothing(index: Index) -> None:
     assert index.search("bridge", where={"lang": "fi"}) == []
 
 
-def test_views_add_up_and_a_condition_holds_for_one_question(index: Index) -> None:
+def test_views_combine_and_a_condition_applies_to_one_question(index: Index) -> None:
     english = index.only({"lang": "en"})
     assert {p.id for p in english("Halden Bridge")} == {"1", "3"}
     assert {p.id for p in english.only({"date": {">=": "2020"}})("Halden Bridge")} == {"3"}
@@ -100,14 +104,14 @@ def test_views_add_up_and_a_condition_holds_for_one_question(index: Index) -> No
     assert {"1", "2", "3"} <= {p.id for p in program(question=asked["question"]).passages}
 
 
-def test_what_changes_is_seen_by_the_next_search() -> None:
+def test_the_next_restricted_search_sees_changes() -> None:
     index = Index.from_passages(CORPUS, encoder="hash-64")
     assert len(index("Halden Bridge", where={"lang": "de"})) == 1
     index.delete(["2"])
     assert index("Halden Bridge", where={"lang": "de"}) == []
 
 
-def test_a_retriever_that_cannot_keep_them_is_not_asked() -> None:
+def test_a_retriever_without_support_for_conditions_is_not_called() -> None:
     program = GraphAnchor(lambda query, k: pytest.fail("it was asked"))
     with pytest.raises(InputError, match="conditions on metadata for"):
         program(question="Who?", where={"lang": "en"})
@@ -127,7 +131,7 @@ def test_a_retriever_that_cannot_keep_them_is_not_asked() -> None:
         5,
     ],
 )
-def test_what_is_no_condition_is_refused(index: Index, where: Any) -> None:
+def test_a_malformed_condition_is_refused(index: Index, where: Any) -> None:
     with pytest.raises(InputError, match=r"the condition on|where is"):
         index.search("bridge", where=where)
 
@@ -176,7 +180,9 @@ TYPED = Index.from_passages(
         (["year=1999"], ""),
     ],
 )
-def test_the_command_lines_values_have_the_types_of_the_field(wanted: list[str], ids: str) -> None:
+def test_values_on_the_command_line_are_converted_to_the_fields_type(
+    wanted: list[str], ids: str
+) -> None:
     found: Index = TYPED
     for where in choose_where(wanted):
         found = found.only(where)
@@ -197,12 +203,14 @@ def test_the_command_lines_values_have_the_types_of_the_field(wanted: list[str],
         ({"lables": {"within": ["staff"]}}, "'lables', which no passage has"),
     ],
 )
-def test_what_no_value_can_meet_is_an_error_that_names_the_types(where: Any, message: str) -> None:
+def test_a_condition_of_the_wrong_type_is_an_error_that_names_the_types(
+    where: Any, message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         TYPED.search("bridge", where=where)
 
 
-def test_an_error_in_a_scope_shows_nothing_of_other_passages() -> None:
+def test_an_error_in_an_access_scope_reveals_nothing_of_other_passages() -> None:
     ours = Passage(id="a", text="A bridge.", metadata={"tenant": "a", "lang": "en"})
     theirs = Passage(id="b", text="A bridge.", metadata={"tenant": "b", "salary": 3})
     index = Index.from_passages([ours, theirs], encoder="hash-16")
@@ -213,7 +221,7 @@ def test_an_error_in_a_scope_shows_nothing_of_other_passages() -> None:
     assert not nobody.search("bridge", where={"salary": "x"}) and not list(nobody)
 
 
-def test_an_unknown_field_beside_a_known_one_names_fields_of_what_that_leaves() -> None:
+def test_an_unknown_field_suggests_only_fields_of_passages_that_meet_the_known_one() -> None:
     ours = Passage(id="a", text="A bridge.", metadata={"tenant": "a", "lang": "en"})
     theirs = Passage(id="b", text="A bridge.", metadata={"tenant": "b", "salary": 3})
     index = Index.from_passages([ours, theirs], encoder="hash-16")
@@ -232,7 +240,7 @@ def test_an_unknown_field_beside_a_known_one_names_fields_of_what_that_leaves() 
         {"year": float("nan")},
     ],
 )
-def test_a_condition_is_bounded(where: Any) -> None:
+def test_the_size_of_a_condition_is_limited(where: Any) -> None:
     with pytest.raises(InputError, match=r"at most 100 with 10,000|the condition on"):
         TYPED.search("bridge", where=where)
 
