@@ -149,7 +149,7 @@ def _built(folder: str, count: int, words: int, encoder: str) -> dict[str, Any]:
     return {
         "build_s": time.perf_counter() - begun,
         "build_parts_s": parts,
-        "build_rss_mb": _peak_mb(),
+        "build_rss_mb": peak_mb(),
     }
 
 
@@ -160,7 +160,7 @@ def _searched(folder: str, questions: list[str], words: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for kind in KINDS:
         found[kind] = _pace(partial(index.as_kind(kind).search, k=10), questions)
-    peak = _peak_mb()
+    peak = peak_mb()
     new = list(synthetic(100, words, seed=1))
     new = [p.model_copy(update={"id": f"new {p.id}", "title": f"New {p.title}"}) for p in new]
     begun = time.perf_counter()
@@ -221,7 +221,7 @@ def _pace(search: Callable[[str], Any], questions: Sequence[str]) -> dict[str, f
     return dict(zip(("p50_ms", "p95_ms"), np.percentile(times, (50, 95)).tolist(), strict=True))
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     """The highest resident memory of this process, files mapped into it included."""
     status = Path("/proc/self/status")
     if status.is_file():  # what `getrusage` says may be that of the process before

@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from measure_scale import _peak_mb, synthetic, synthetic_questions
+from measure_scale import peak_mb, synthetic, synthetic_questions
 
 from ga_dspy.retrieval import segments
 from ga_dspy.retrieval.engine import LocalEngine, Segment
@@ -42,7 +42,7 @@ def ours(folder: str) -> dict[str, Any]:
     with mock.patch("os.cpu_count", return_value=1):
         segments.make_engine(table, "sparse", [], work)
     spent = time.process_time() - begun
-    return {"build_cpu_s": spent, "build_mb": _peak_mb(), "disk_mb": disk(work)}
+    return {"build_cpu_s": spent, "build_mb": peak_mb(), "disk_mb": disk(work)}
 
 
 def ours_searched(folder: str) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def tantivy(folder: str, same: bool) -> dict[str, Any]:
     writer.commit()
     writer.wait_merging_threads()
     spent = time.process_time() - begun
-    return {"build_cpu_s": spent, "build_mb": _peak_mb(), "disk_mb": disk(work)}
+    return {"build_cpu_s": spent, "build_mb": peak_mb(), "disk_mb": disk(work)}
 
 
 def tantivy_searched(folder: str, same: bool) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def searches(
     return {
         "first_ms": cold[0], "cold_ms": float(np.median(cold)), "warm_ms": float(np.median(warm)),
         "warm_p95_ms": float(np.percentile(warm, 95)), "weigh_300_ms": float(np.median(weighed)),
-        "search_mb": _peak_mb(), "found": found,
+        "search_mb": peak_mb(), "found": found,
         "gold_at_10": sum(r in f for r, f in zip(gold_rows(table), found, strict=True)) / QUERIES,
     }  # fmt: skip
 

@@ -37,6 +37,7 @@ from ga_dspy.programs import (
     VanillaRAG,
     setting,
 )
+from ga_dspy.programs.loop import State
 from ga_dspy.programs.prediction import as_json
 from ga_dspy.testing import asked_fields, scripted_lm
 
@@ -347,6 +348,16 @@ def test_other_inputs_reduce_the_room_for_passages() -> None:
         program = GraphAnchor(lambda q, k: found, index="text", token_budget=6000, k=60)
         shown.append(len(ask(program, lm=scripted_lm([read, answer])).left_out))
     assert shown[0] < shown[1]
+
+
+def test_at_most_a_quarter_of_the_token_budget_is_reserved_for_the_answers_passages() -> None:
+    def share(budget: int) -> int:
+        program = VanillaRAG(two, token_budget=budget, passage_tokens=100_000)
+        state = State(QUESTION, program)
+        state.reading.add(QUESTION, [MARLOW.model_copy(update={"text": "It is old. " * 9_000})])
+        return state.budget.answer_share()
+
+    assert share(8000) - share(4000) == 1000
 
 
 @pytest.mark.parametrize("budget", [0, 1999, 3000.0, True])

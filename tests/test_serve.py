@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dspy
@@ -27,7 +28,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 import ga_dspy
 from ga_dspy.cli.choices import Asking, choose_lms
-from ga_dspy.cli.serve import ServerOptions, _service
+from ga_dspy.cli.serve import ServerOptions, mcp
 from ga_dspy.demo import DEMO_QUESTION, corpus
 from ga_dspy.serve import Limits, Service, make_app, make_server
 from ga_dspy.serve.api import Answer
@@ -562,9 +563,14 @@ def test_the_lm_cache_of_a_server_is_limited_to_a_thousand_replies(
     monkeypatch.setattr(dspy, "cache", dspy.cache)  # restored at the end
     dspy.configure_cache(enable_disk_cache=False)
     asking = Asking(ga_dspy.VanillaRAG(index), "vanilla-rag", choose_lms(), index)
-    with dspy.context(lm=ga_dspy.extractive_lm()), _service(asking, ServerOptions()):
-        assert dspy.cache.memory_cache.maxsize == 1_000
-        assert not dspy.cache.enable_disk_cache
+    caches: list[Any] = []
+    server = SimpleNamespace(run=lambda: caches.append(dspy.cache))
+    monkeypatch.setattr("ga_dspy.serve.agents.make_mcp", lambda service: server)
+    with dspy.context(lm=ga_dspy.extractive_lm()):
+        mcp(asking, ServerOptions())
+    (cache,) = caches
+    assert cache.memory_cache.maxsize == 1_000
+    assert not cache.enable_disk_cache
 
 
 @pytest.mark.parametrize(

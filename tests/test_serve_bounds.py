@@ -22,7 +22,6 @@ import ga_dspy
 from ga_dspy.errors import InputError
 from ga_dspy.serve import Guard, Limits, Service, make_app, make_server
 from ga_dspy.serve.agents import make_http_app, make_mcp
-from ga_dspy.serve.api import _MAX_ADDRESSES
 
 PASSAGES = [ga_dspy.Passage(id="1", title="Bridge", text="The bridge is red.")]
 SAID = [{"role": "user", "content": "Which bridge is red?"}]
@@ -327,25 +326,31 @@ def test_only_a_configured_proxy_may_forward_an_address(proxies: str, index: ga_
         make_server(apps(index, Limits())[False], Limits(), trusted_proxies=proxies)
 
 
-def test_the_table_of_client_addresses_is_bounded(index: ga_dspy.Index) -> None:
+def test_the_table_of_client_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga_dspy.serve.api._MOST_ADDRESSES", 100)
+
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        return None
+        await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    guard = Guard(app, Limits(), [KEY.encode()])
+    guard = Guard(app, Limits(per_minute=2), [KEY.encode()])
 
-    async def ask(address: str) -> None:
+    async def status(address: str) -> int:
+        sent: list[Any] = []
+
         async def send(message: Any) -> None:
-            return None
+            sent.append(message)
 
         scope = {"type": "http", "path": "/", "headers": [], "client": (address, 1)}
         await guard(scope, send, send)  # type: ignore[arg-type]
+        return int(sent[0]["status"])
 
-    async def flood() -> None:
-        for n in range(_MAX_ADDRESSES + 500):
-            await ask(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}")
-        for n in range(500):
-            await ask(f"2001:db8::{n:x}")
+    async def statuses(*addresses: str) -> list[int]:
+        return [await status(address) for address in addresses]
 
-    asyncio.run(flood())
-    assert len(guard._by_address) <= _MAX_ADDRESSES
-    assert guard._by_address["2001:db8::/64"] == 500
+    first = ["10.0.0.1"] * 3
+    assert asyncio.run(statuses(*first)) == [200, 200, 429]
+    flood = [f"10.1.{n >> 8}.{n & 255}" for n in range(500)]
+    assert set(asyncio.run(statuses(*flood))) == {200}
+    assert asyncio.run(statuses(*first)) == [200, 200, 429]  # it was forgotten meanwhile
+    # A subscriber has a whole /64 of addresses, so these count as one.
+    assert asyncio.run(statuses(*(f"2001:db8::{n:x}" for n in range(3)))) == [200, 200, 429]

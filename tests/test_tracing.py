@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dspy
@@ -30,6 +31,7 @@ from ga_dspy.testing import scripted_lm
 from ga_dspy.tracing import Tracer, rated_questions, run_id
 
 pytest.importorskip("mlflow")
+Outcomes = tuple[list[str], str]
 CREEK = "In which state is the city on Rock Creek?"
 BRIDGE = "Who designed the Halden Bridge?"
 PASSAGES = [
@@ -51,14 +53,29 @@ def uri(tables: Path, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
 
+class Helper:
+    """Stands in for the helper process that calls MLflow."""
+
+    process = SimpleNamespace(kill=lambda: None)
+
+    def __init__(self, reply: Callable[[tuple[str, str], list[Any]], Outcomes]) -> None:
+        self.reply = reply
+
+    def __call__(self, code: str) -> Helper:
+        return self
+
+    def ask(self, request: bytes) -> Outcomes:
+        place, messages = json.loads(request)
+        return self.reply(place, messages)
+
+    def end(self) -> None:
+        pass
+
+
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLflow is called in this process, whose start would cost seconds."""
-
-    def request(self: Tracer, batch: list[bytes]) -> tuple[list[str], str]:
-        return tracing._log((self.uri, self.experiment), [json.loads(one) for one in batch])
-
-    monkeypatch.setattr(Tracer, "_request", request)
+    """MLflow is called in this process: the start of a helper process would take seconds."""
+    monkeypatch.setattr(tracing, "LineProcess", Helper(tracing._log))
 
 
 @pytest.fixture(autouse=True)
@@ -238,7 +255,8 @@ def test_an_answer_does_not_wait_for_a_hanging_store(
     index: ga_dspy.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_over = threading.Event()
-    monkeypatch.setattr(Tracer, "_request", lambda *_: (is_over.wait(60), (["sent"], ""))[1])
+    hanging = Helper(lambda *_: (is_over.wait(60), (["sent"], ""))[1])
+    monkeypatch.setattr(tracing, "LineProcess", hanging)
     monkeypatch.setattr(tracing, "_MAX_WAITING", 10_000)
     monkeypatch.setattr(tracing, "_SECONDS_TO_CLOSE", 0.01)
     with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
@@ -255,13 +273,12 @@ def test_traces_queue_for_a_slow_store_and_are_sent_in_order_as_a_batch(
 ) -> None:
     is_free, batches = threading.Event(), list[list[str]]()
 
-    def request(self: Tracer, batch: list[bytes]) -> tuple[list[str], str]:
+    def reply(place: tuple[str, str], messages: list[Any]) -> Outcomes:
         is_free.wait(60)
-        runs = [json.loads(one)[1]["tags"]["ga_dspy.run"] for one in batch]
-        batches.append(runs)
-        return ["sent"] * len(batch), ""
+        batches.append([trace["tags"]["ga_dspy.run"] for _, trace, _ in messages])
+        return ["sent"] * len(messages), ""
 
-    monkeypatch.setattr(Tracer, "_request", request)
+    monkeypatch.setattr(tracing, "LineProcess", Helper(reply))
     monkeypatch.setattr(tracing, "_BATCH", 20_000)
     asked = [f"run-{number:02}" for number in range(9)]
     with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
@@ -279,15 +296,15 @@ def test_traces_are_retried_until_mlflow_is_back(
 ) -> None:  # fmt: skip
     taken, attempts = list[str](), iter(range(100))
 
-    def request(self: Tracer, batch: list[bytes]) -> tuple[list[str], str]:
-        runs = [json.loads(one)[1]["tags"]["ga_dspy.run"] for one in batch]
+    def reply(place: tuple[str, str], messages: list[Any]) -> Outcomes:
+        runs = [trace["tags"]["ga_dspy.run"] for _, trace, _ in messages]
         number = next(attempts)
-        some = 0 if number < 3 else 1 if number == 3 else len(batch)
+        some = 0 if number < 3 else 1 if number == 3 else len(runs)
         taken.extend(runs[:some])
-        left = len(batch) - some
+        left = len(runs) - some
         return ["sent"] * some + ["unreached"] * left, "refused" if left else ""
 
-    monkeypatch.setattr(Tracer, "_request", request)
+    monkeypatch.setattr(tracing, "LineProcess", Helper(reply))
     monkeypatch.setattr(tracing, "_RETRY_DELAYS", (0.01,) * 9)
     asked = [f"run-{number}" for number in range(5)]
     with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
@@ -313,24 +330,23 @@ def test_a_server_that_is_down_is_an_outage_not_a_failure(
     assert tracer.counts == {"dropped": 1}
 
 
-def test_a_trace_that_is_sent_twice_is_stored_once(uri: str, index: ga_dspy.Index) -> None:
-    sent = list[bytes]()
+def test_a_trace_that_is_sent_twice_is_stored_once(
+    uri: str, index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes, spans = list[Outcomes](), list[Any]()
 
-    def request(_: Tracer, batch: list[bytes]) -> tuple[list[str], str]:
-        sent.extend(batch)
-        return ["sent"] * len(batch), ""
+    def reply(place: tuple[str, str], messages: list[Any]) -> Outcomes:
+        outcomes.extend(tracing._log(place, messages) for _ in range(2))
+        spans.extend(messages[0][1]["spans"])
+        return outcomes[-1]
 
-    with ga_dspy.track(uri) as tracer, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Tracer, "_request", request)
+    monkeypatch.setattr(tracing, "LineProcess", Helper(reply))
+    with ga_dspy.track(uri):
         ask(ga_dspy.VanillaRAG(index), run="run-1")
-        while not tracer.counts["sent"]:
-            time.sleep(0.001)
-    message = json.loads(sent[0])
-    for _ in range(2):
-        assert tracing._log((uri, EXPERIMENT), [message]) == (["sent"], "")
+    assert outcomes == [(["sent"], "")] * 2
     (trace,) = traces_in(uri)
     assert trace.info.tags["ga_dspy.run"] == "run-1"
-    assert len(trace.data.spans) == len(message[1]["spans"])
+    assert len(trace.data.spans) == len(spans)
 
 
 def test_a_failed_trace_does_not_fail_the_answer(
@@ -349,13 +365,14 @@ def test_traces_left_unsent_at_the_end_are_counted(
 ) -> None:  # fmt: skip
     begun = threading.Event()
 
-    def request(self: Tracer, batch: list[bytes]) -> tuple[list[str], str]:
+    def reply(place: tuple[str, str], messages: list[Any]) -> Outcomes:
         begun.set()
-        while not self._is_closed:
+        while "sending 3 traces" not in caplog.text:  # until the tracer is closing
             time.sleep(0.001)
-        return ["failed"] * len(batch), "gone"
+        return ["failed"] * len(messages), "gone"
 
-    monkeypatch.setattr(Tracer, "_request", request)
+    monkeypatch.setattr(tracing, "LineProcess", Helper(reply))
+    monkeypatch.setattr(tracing, "_SECONDS_TO_MESSAGE", 0.01)
     with ga_dspy.track(f"sqlite:///{tmp_path}/nowhere.db") as tracer:
         ask(ga_dspy.VanillaRAG(index))
         begun.wait(60)
@@ -388,9 +405,9 @@ def test_feedback_is_kept_in_the_record_with_and_without_a_tracer(
 ) -> None:
     sent = list[Any]()
 
-    def request(self: Tracer, batch: list[bytes]) -> tuple[list[str], str]:
-        sent.extend(json.loads(one) for one in batch)
-        return ["sent"] * len(batch), ""
+    def reply(place: tuple[str, str], messages: list[Any]) -> Outcomes:
+        sent.extend(messages)
+        return ["sent"] * len(messages), ""
 
     async def use(tracer: Tracer | None) -> tuple[dict[str, Any], str]:
         with dspy.context(lm=ga_dspy.extractive_lm()):
@@ -408,7 +425,7 @@ def test_feedback_is_kept_in_the_record_with_and_without_a_tracer(
             metrics = (await client.get("/metrics")).text
             return (await client.get(f"/runs/{id}")).json(), metrics
 
-    monkeypatch.setattr(Tracer, "_request", request)
+    monkeypatch.setattr(tracing, "LineProcess", Helper(reply))
     record, metrics = asyncio.run(use(None))
     assert record["feedback"] == {"right": False, "comment": None, "expected": "Montana"}
     assert "ga_dspy_traces" not in metrics
