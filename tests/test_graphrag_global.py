@@ -11,9 +11,10 @@ from typing import Any
 
 import dspy
 import pytest
+from stated_facts import stated_facts
 
 from ga_dspy import Index, Passage, extractive_lm
-from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
+from ga_dspy.graph import GraphUpdate
 from ga_dspy.graphrag import CorpusGraph, build_graph
 from ga_dspy.graphrag.communities import (
     Community,
@@ -27,7 +28,7 @@ from ga_dspy.graphrag.program import GraphRAG, best_points, is_global, read_poin
 from ga_dspy.graphrag.search import GraphIndex
 from ga_dspy.programs.prediction import as_json
 from ga_dspy.testing import CutOff, Reply, asked_fields, scripted_lm
-from ga_dspy.text import estimate_tokens, mentions
+from ga_dspy.text import estimate_tokens
 
 TEXTS = {
     "marlow": ("Ines Marlow", "Ines Marlow is a printer. She was born in Tavira."),
@@ -57,19 +58,7 @@ BORN = {"verdict": "answered", "cited": "1, 2, 3, 4, 5", "answer": "Tavira"}
 
 
 def stated(id: str) -> GraphUpdate:
-    content = PASSAGES[id].content
-
-    def at(name: str) -> tuple[Evidence, ...]:
-        place = mentions(name, content)[0]
-        return (Evidence(passage=id, start=place.start, end=place.end),)
-
-    names = dict.fromkeys(end for head, _, tail in FACTS[id] for end in (head, tail))
-    return GraphUpdate(
-        entities=tuple(Entity(name=name, evidence=at(name)) for name in names),
-        relations=tuple(
-            Relation(head=h, relation=r, tail=t, evidence=at(t)) for h, r, t in FACTS[id]
-        ),
-    )
+    return stated_facts(PASSAGES[id], FACTS[id])
 
 
 def topic(graph: CorpusGraph, place: int, title: str, text: str, *names: str) -> Topic:

@@ -11,6 +11,7 @@ from typing import Any
 
 import dspy
 import pytest
+from stated_facts import stated_facts
 
 from ga_dspy import Index, Passage, extractive_lm
 from ga_dspy.artifact import load, save
@@ -18,7 +19,7 @@ from ga_dspy.demo import corpus
 from ga_dspy.errors import InputError
 from ga_dspy.eval.result import Result
 from ga_dspy.eval.scores import triple_score
-from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
+from ga_dspy.graph import Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import CorpusGraph
 from ga_dspy.graphrag.program import GraphRAG
 from ga_dspy.graphrag.search import GraphIndex
@@ -52,20 +53,7 @@ GILAO = {"verdict": "answered", "links": "[1, 2, 3, 4, 5]", "answer": "Gilão"}
 
 
 def stated(id: str) -> GraphUpdate:
-    """The facts of a passage, each end with its place."""
-    content = PASSAGES[id].content
-
-    def at(name: str) -> tuple[Evidence, ...]:
-        place = mentions(name, content)[0]
-        return (Evidence(passage=id, start=place.start, end=place.end),)
-
-    names = dict.fromkeys(end for head, _, tail in FACTS[id] for end in (head, tail))
-    return GraphUpdate(
-        entities=tuple(Entity(name=name, evidence=at(name)) for name in names),
-        relations=tuple(
-            Relation(head=h, relation=r, tail=t, evidence=(*at(h), *at(t))) for h, r, t in FACTS[id]
-        ),
-    )
+    return stated_facts(PASSAGES[id], FACTS[id])
 
 
 @cache

@@ -15,10 +15,11 @@ from typing import Any
 
 import dspy
 import pytest
+from stated_facts import stated_facts
 
 from ga_dspy import Index, Passage
 from ga_dspy.errors import InputError
-from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
+from ga_dspy.graph import GraphUpdate
 from ga_dspy.graphrag import Access, CorpusGraph, Rules
 from ga_dspy.graphrag.communities import (
     Summary,
@@ -32,7 +33,6 @@ from ga_dspy.graphrag.search import GraphIndex
 from ga_dspy.passage import Metadata
 from ga_dspy.programs.prediction import as_json
 from ga_dspy.testing import Reply, scripted_lm
-from ga_dspy.text import mentions
 
 TEXTS = {
     "marlow": ("Ines Marlow", "Ines Marlow was born in Tavira."),
@@ -69,19 +69,7 @@ MODES = ("local", "hybrid", "global")
 
 
 def stated(id: str) -> GraphUpdate:
-    content = PASSAGES[id].content
-
-    def at(name: str) -> tuple[Evidence, ...]:
-        place = mentions(name, content)[0]
-        return (Evidence(passage=id, start=place.start, end=place.end),)
-
-    names = dict.fromkeys(end for head, _, tail in FACTS[id] for end in (head, tail))
-    return GraphUpdate(
-        entities=tuple(Entity(name=name, evidence=at(name)) for name in names),
-        relations=tuple(
-            Relation(head=h, relation=r, tail=t, evidence=at(t)) for h, r, t in FACTS[id]
-        ),
-    )
+    return stated_facts(PASSAGES[id], FACTS[id])
 
 
 @pytest.fixture

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import dspy
 import pytest
+from scripted_run import ScriptedRun, shown
 
 from ga_dspy.passage import Passage
 from ga_dspy.programs import DeepNote
-from ga_dspy.testing import Reply, asked_fields, scripted_lm
+from ga_dspy.testing import asked_fields, scripted_lm
 
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
 MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
@@ -43,30 +43,10 @@ GUESS = {"verdict": "not in passages", "links": "", "answer": "Douro"}
 UNUSABLE = ("", "<think>Which river is it?") * 2
 GROWS = [note(BORN), ask("river in Tavira"), note(FLOWS), NEW, ask(""), ANSWER]
 
-
-def shown(prompt: str, field: str) -> str:
-    """The value of a field in the last message of a prompt."""
-    behind = prompt.rpartition(f"[[ ## {field} ## ]]\n")[2]
-    return behind.partition("\n\n[[ ##")[0]
+Run = partial(ScriptedRun, DeepNote, CORPUS, QUESTION)
 
 
-class Run:
-    """A question answered by a script: what was searched, asked and returned."""
-
-    def __init__(self, script: Sequence[Reply], **settings: Any) -> None:
-        self.queries: list[str] = []
-        lm = scripted_lm(script)
-        with dspy.context(lm=lm):
-            self.prediction = DeepNote(self.search, **settings)(question=QUESTION)
-        self.prompts: list[str] = lm.engine.prompts
-        self.steps = self.prediction.steps
-
-    def search(self, query: str, k: int) -> list[Passage]:
-        self.queries.append(query)
-        return CORPUS.get(query, [])[:k]
-
-
-def asked(run: Run) -> list[str]:
+def asked(run: ScriptedRun) -> list[str]:
     """The first output field of each prompt, which tells the predictors apart."""
     return [asked_fields(prompt)[0] for prompt in run.prompts]
 

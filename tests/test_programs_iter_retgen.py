@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
-import dspy
+from scripted_run import ScriptedRun, labels, shown
 
 from ga_dspy.passage import Passage
 from ga_dspy.programs import IterRetGen
-from ga_dspy.testing import Reply, scripted_lm
 
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
 MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
@@ -29,31 +26,7 @@ def answer(text: str, cited: str = "", verdict: str = "answered") -> dict[str, s
 
 FIRST, SECOND, THIRD = answer("Tavira", "1"), answer("Gilão", "3"), answer("Gilão", "3")
 
-
-def shown(prompt: str, field: str) -> str:
-    """The value of a field in the last message of a prompt."""
-    behind = prompt.rpartition(f"[[ ## {field} ## ]]\n")[2]
-    return behind.partition("\n\n[[ ##")[0]
-
-
-def labels(prompt: str) -> list[str]:
-    return re.findall(r"^\[\d+\] .*$", shown(prompt, "passages"), re.MULTILINE)
-
-
-class Run:
-    """A question answered by a script: what was searched, asked and returned."""
-
-    def __init__(self, script: Sequence[Reply], **settings: Any) -> None:
-        self.queries: list[str] = []
-        lm = scripted_lm(script)
-        with dspy.context(lm=lm):
-            self.prediction = IterRetGen(self.search, **settings)(question=QUESTION)
-        self.prompts: list[str] = lm.engine.prompts
-        self.steps = self.prediction.steps
-
-    def search(self, query: str, k: int) -> list[Passage]:
-        self.queries.append(query)
-        return CORPUS.get(query, [])[:k]
+Run = partial(ScriptedRun, IterRetGen, CORPUS, QUESTION)
 
 
 def test_the_first_query_is_the_question_and_later_ones_append_the_last_answer() -> None:

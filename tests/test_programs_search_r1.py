@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
-import dspy
 import pytest
+from scripted_run import ScriptedRun, shown
 
 from ga_dspy.passage import Passage
 from ga_dspy.programs import SearchR1
-from ga_dspy.testing import Reply, scripted_lm
+from ga_dspy.testing import Reply
 
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
 MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
@@ -59,26 +58,7 @@ def transcript(prompt: str) -> str:
     return behind.partition("\n\n[[ ## searches_left")[0]
 
 
-def shown(prompt: str, field: str) -> str:
-    """The value of a field in the last message of a prompt."""
-    behind = prompt.rpartition(f"[[ ## {field} ## ]]\n")[2]
-    return behind.partition("\n\n[[ ##")[0]
-
-
-class Run:
-    """A question answered by a script: what was searched, asked and returned."""
-
-    def __init__(self, script: Sequence[Reply], **settings: Any) -> None:
-        self.queries: list[str] = []
-        lm = scripted_lm(script)
-        with dspy.context(lm=lm):
-            self.prediction = SearchR1(self.search, **settings)(question=QUESTION)
-        self.prompts: list[str] = lm.engine.prompts
-        self.steps = self.prediction.steps
-
-    def search(self, query: str, k: int) -> list[Passage]:
-        self.queries.append(query)
-        return CORPUS.get(query, [])[:k]
+Run = partial(ScriptedRun, SearchR1, CORPUS, QUESTION)
 
 
 def test_the_lm_chooses_every_query_including_the_first() -> None:
