@@ -447,13 +447,14 @@ def test_fifty_thousand_triples_open_in_less_than_a_second(tmp_path: Path) -> No
     tables = Tables.of(Resolved(nodes, relations, (), (), Counter()), {})
     manifest = GraphManifest(index="", extraction="", settings="")
     StoredGraph(tmp_path, manifest, {}, Sources(), tables, lambda: tables).save()
-    best = 10.0
-    for _ in range(3):
+
+    def seconds() -> float:
         start = time.perf_counter()
         opened = open_graph(tmp_path).graph
         assert opened.network.ecount() == 50_000 and opened.find("station 7") == (7,)
-        best = min(best, time.perf_counter() - start)
-    assert best < 1.0
+        return time.perf_counter() - start
+
+    assert any(seconds() < 1.0 for _ in range(3))  # other processes may slow down one of them
 
 
 def test_communities_of_a_stored_graph_use_only_its_public_part(tmp_path: Path) -> None:
