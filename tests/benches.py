@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any, get_args
 
 import typer
-from faults import bad_nights
+from faults import runs_under_faults
 from fuzz_readers import fuzz as read_tampered
 from fuzz_readers import targets
 from kill_commands import COMMANDS, endure
@@ -108,7 +108,7 @@ def faults(
     chosen = choose_program(program, None, searched)
     with TemporaryDirectory() as out, Console(stderr=True).status("asking"):
         nights = list(
-            bad_nights(
+            runs_under_faults(
                 chosen, asked, Path(out), rate=rate, outage=outage, threads=threads,
                 timeout=timeout, seed=seed,
             )

@@ -75,7 +75,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def minutes(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def rate_limit_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock by which the service counts requests a minute: only the test moves it."""
     clock = Clock()
     fake = SimpleNamespace(monotonic=clock.monotonic, time=time.time)

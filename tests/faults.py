@@ -17,7 +17,7 @@ from ga_dspy.lm.patience import patient
 from ga_dspy.programs import MultiHopProgram
 
 
-class Night(NamedTuple):
+class FaultyRun(NamedTuple):
     """A run against an endpoint.
 
     Attributes:
@@ -52,7 +52,7 @@ class Night(NamedTuple):
         return self.failed == 0 and self.same == self.questions
 
 
-def bad_nights(
+def runs_under_faults(
     program: MultiHopProgram,
     examples: Sequence[dspy.Example],
     out: Path,
@@ -62,7 +62,7 @@ def bad_nights(
     threads: int = 8,
     seed: int = 0,
     timeout: float = 10.0,
-) -> Iterator[Night]:
+) -> Iterator[FaultyRun]:
     """Ask the questions of an endpoint without faults, then with more and more of them.
 
     The embedded LM answers, behind a local server, so that every prompt has one right reply and
@@ -105,7 +105,7 @@ def bad_nights(
             seconds, counts = time.monotonic() - begun, endpoint.counts()
         given = [result.answer for result in report.results]
         calls, answers = calls or counts["ok"], answers or given
-        yield Night(
+        yield FaultyRun(
             name, len(given), len(report.failed), len(report.degraded),
             sum(count > 1 for count in asked.values()), report.f1, report.em,
             sum(map(eq, given, answers)), counts["ok"],

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from faults import Night
+from faults import FaultyRun
 
 
 @pytest.mark.slow
@@ -19,9 +19,9 @@ def test_faults_and_an_outage_cost_time_but_no_answers(tmp_path: Path) -> None:
         [sys.executable, script, "faults", *options],
         stdout=subprocess.PIPE, text=True, cwd=tmp_path, check=True,
     )  # fmt: skip
-    nights = [Night(**night) for night in json.loads(done.stdout)]
-    assert [night.failed for night in nights] == [0] * 4
-    assert [night.same for night in nights] == [6] * 4
-    assert len({(night.f1, night.em) for night in nights}) == 1
-    calm, faults, outage, both = nights
+    runs = [FaultyRun(**run) for run in json.loads(done.stdout)]
+    assert [run.failed for run in runs] == [0] * 4
+    assert [run.same for run in runs] == [6] * 4
+    assert len({(run.f1, run.em) for run in runs}) == 1
+    calm, faults, outage, both = runs
     assert calm.failures == 0 < min(faults.failures, outage.failures, both.failures)

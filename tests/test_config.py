@@ -94,7 +94,7 @@ def test_options_override_the_environment_which_overrides_the_file(
     assert "quoted in a passage" in done.stdout, done.stderr
 
 
-def test_overriding_an_lm_also_drops_the_address_from_the_file(
+def test_overriding_an_option_drops_the_options_that_belong_to_it(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here(

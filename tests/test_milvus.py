@@ -24,53 +24,55 @@ def made(folder: Path, name: str, **options: Any) -> Index:
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Index:
-    return made(tmp_path_factory.mktemp("here"), "index")
+def local_index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    return made(tmp_path_factory.mktemp("local_index"), "index")
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Index:
-    folder = tmp_path_factory.mktemp("there")
+def milvus_index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    folder = tmp_path_factory.mktemp("milvus_index")
     return made(folder, "index", milvus=str(folder / "milvus.db"))
 
 
 def check_same(remote: Index, local: Index, question: str) -> None:
-    """Check that the best five are those found here, at scores as high.
+    """Check that the best five are those found locally, at scores as high.
 
     Milvus keeps the lengths of texts in a byte: scores differ by a few percent, and those that are
     nearly equal may change places.
     """
-    here, there = local.search(question, 10), remote.search(question, 5)
-    assert there[0].passage == here[0].passage
-    scores = {hit.passage: hit.score for hit in here}
-    expected = pytest.approx([hit.score for hit in here[:5]], rel=0.04)
-    assert [scores[hit.passage] for hit in there] == expected
-    assert [hit.score for hit in there] == pytest.approx([hit.score for hit in here[:5]], rel=0.1)
+    expected_hits, hits = local.search(question, 10), remote.search(question, 5)
+    assert hits[0].passage == expected_hits[0].passage
+    scores = {hit.passage: hit.score for hit in expected_hits}
+    expected = pytest.approx([hit.score for hit in expected_hits[:5]], rel=0.04)
+    assert [scores[hit.passage] for hit in hits] == expected
+    assert [hit.score for hit in hits] == pytest.approx(
+        [hit.score for hit in expected_hits[:5]], rel=0.1
+    )
 
 
 @pytest.mark.parametrize("kind", ["sparse", "dense", "hybrid", "linked"])
 def test_every_kind_of_search_finds_what_a_local_index_finds(
-    here: Index, there: Index, kind: str
+    local_index: Index, milvus_index: Index, kind: str
 ) -> None:
     for question in QUESTIONS:
-        check_same(there.as_kind(kind), here.as_kind(kind), question)
+        check_same(milvus_index.as_kind(kind), local_index.as_kind(kind), question)
 
 
-def test_conditions_are_refused_as_soon_as_they_are_given(there: Index) -> None:
-    for narrow in (there.only, VanillaRAG(there).only):
+def test_conditions_are_refused_as_soon_as_they_are_given(milvus_index: Index) -> None:
+    for narrow in (milvus_index.only, VanillaRAG(milvus_index).only):
         with pytest.raises(InputError, match=r"conditions on metadata for an index .* Milvus"):
             narrow({"tenant": "acme"})
 
 
 def test_the_manifest_is_enough_to_search_but_not_to_change_an_index(
-    there: Index, tmp_path: Path
+    milvus_index: Index, tmp_path: Path
 ) -> None:
-    assert there.path is not None
-    shutil.copy(there.path / "manifest.json", tmp_path)
+    assert milvus_index.path is not None
+    shutil.copy(milvus_index.path / "manifest.json", tmp_path)
     alone = Index.open(tmp_path)
-    assert alone(QUESTIONS[0]) == there(QUESTIONS[0])
-    assert len(alone) == len(there) == len(list(alone))
-    first = next(iter(there))
+    assert alone(QUESTIONS[0]) == milvus_index(QUESTIONS[0])
+    assert len(alone) == len(milvus_index) == len(list(alone))
+    first = next(iter(milvus_index))
     assert alone.get(first.id) == first and first.id in alone
     with pytest.raises(InputError, match="the folder in which the index was built"):
         alone.delete([first.id])
@@ -99,9 +101,9 @@ def test_added_and_deleted_passages_give_the_results_of_a_new_index(
     assert len(index) == len(few)
 
 
-def test_a_sparse_index_needs_no_vectors(tmp_path: Path, here: Index) -> None:
+def test_a_sparse_index_needs_no_vectors(tmp_path: Path, local_index: Index) -> None:
     index = made(tmp_path, "index", kind="sparse", milvus=str(tmp_path / "milvus.db"))
-    assert index(QUESTIONS[0]) == here.as_kind("sparse")(QUESTIONS[0])
+    assert index(QUESTIONS[0]) == local_index.as_kind("sparse")(QUESTIONS[0])
 
 
 def test_an_unreachable_server_is_one_clear_error(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class Typed(dspy.Signature):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_remembered() -> Iterator[None]:
+def _forget_refused_schemas() -> Iterator[None]:
     yield
     adapters._WITHOUT_SCHEMA.clear()
 

@@ -305,7 +305,7 @@ def test_a_request_without_a_valid_key_is_refused(index: ga_dspy.Index) -> None:
         assert all(client.get(path).is_success for path in ("/", "/healthz", "/readyz"))
 
 
-def test_each_key_has_its_own_rate_limit(index: ga_dspy.Index, minutes: Any) -> None:
+def test_each_key_has_its_own_rate_limit(index: ga_dspy.Index, rate_limit_clock: Any) -> None:
     keys = [f"the-key-of-caller-{n}" for n in (1, 2)]
     with asked(index, limits=Limits(per_minute=3), keys=[k.encode() for k in keys]) as client:
         codes = [
@@ -314,7 +314,7 @@ def test_each_key_has_its_own_rate_limit(index: ga_dspy.Index, minutes: Any) -> 
         ]
         assert codes == [200, 200, 200, 429, 200]
         refused = client.get("/metrics", headers={"X-API-Key": keys[0]})
-        minutes.sleep(int(refused.headers["retry-after"]))
+        rate_limit_clock.sleep(int(refused.headers["retry-after"]))
         assert client.get("/metrics", headers={"X-API-Key": keys[0]}).status_code == 200
 
 
@@ -343,7 +343,7 @@ def test_errors_do_not_echo_long_input(client: httpx.Client) -> None:
         assert refused.status_code in (404, 422) and len(refused.content) < 2_000
 
 
-@pytest.mark.usefixtures("minutes")
+@pytest.mark.usefixtures("rate_limit_clock")
 def test_routes_without_a_key_are_rate_limited(index: ga_dspy.Index) -> None:
     with asked(index, limits=Limits(per_minute=3), keys=[KEY.encode()]) as client:
         codes = [client.get(path).status_code for path in ("/", "/readyz", "/readyz", "/readyz")]

@@ -83,7 +83,7 @@ def test_every_route_refuses_a_long_body(index: ga_dspy.Index) -> None:
             assert ask(method, path, content=b"x" * 2_000).status_code == 413, path
 
 
-@pytest.mark.usefixtures("minutes")
+@pytest.mark.usefixtures("rate_limit_clock")
 def test_every_route_is_rate_limited_by_client(index: ga_dspy.Index) -> None:
     with both(index, Limits(per_minute=2)) as ask:
         for n, (method, path, body) in enumerate(ROUTES):
@@ -92,7 +92,7 @@ def test_every_route_is_rate_limited_by_client(index: ga_dspy.Index) -> None:
             assert codes[2:] == [429, 429], path
 
 
-@pytest.mark.usefixtures("minutes")
+@pytest.mark.usefixtures("rate_limit_clock")
 def test_every_route_rate_limits_wrong_keys_without_affecting_valid_ones(
     index: ga_dspy.Index,
 ) -> None:
@@ -306,7 +306,7 @@ def test_a_request_that_never_ends_times_out(sent: bytes, index: ga_dspy.Index) 
         assert 0.5 < time.monotonic() - begun < 5
 
 
-@pytest.mark.usefixtures("minutes")
+@pytest.mark.usefixtures("rate_limit_clock")
 def test_a_forwarded_address_from_a_client_is_not_trusted(index: ga_dspy.Index) -> None:
     def codes(**options: Any) -> list[int]:
         limits = Limits(per_minute=3)
@@ -326,8 +326,9 @@ def test_only_a_configured_proxy_may_forward_an_address(proxies: str, index: ga_
         make_server(apps(index, Limits())[False], Limits(), trusted_proxies=proxies)
 
 
+@pytest.mark.usefixtures("rate_limit_clock")
 def test_the_table_of_client_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga_dspy.serve.api._MOST_ADDRESSES", 100)
+    monkeypatch.setattr("ga_dspy.serve.api._MAX_ADDRESSES", 100)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})

@@ -73,13 +73,13 @@ class Helper:
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
+def mlflow_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """MLflow is called in this process: the start of a helper process would take seconds."""
     monkeypatch.setattr(tracing, "LineProcess", Helper(tracing._log))
 
 
 @pytest.fixture(autouse=True)
-def _observed_by_nobody() -> Iterator[None]:
+def _no_observer_is_left() -> Iterator[None]:
     yield
     assert OBSERVERS == [], "a tracer was not closed"
 
@@ -114,7 +114,7 @@ def test_a_helper_process_sends_the_trace_and_its_feedback(uri: str, index: ga_d
     assert right.source.source_type == expected.source.source_type == "HUMAN"
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("mlflow_in_process")
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_question_is_a_span_with_its_searches_steps_and_lm_calls(
     uri: str, index: ga_dspy.Index, is_async: bool
@@ -149,7 +149,7 @@ def test_a_question_is_a_span_with_its_searches_steps_and_lm_calls(
         assert outer.start_time_ns <= inner.start_time_ns <= inner.end_time_ns <= outer.end_time_ns
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("mlflow_in_process")
 def test_the_size_of_the_graph_and_every_round_are_in_the_trace(
     uri: str, index: ga_dspy.Index
 ) -> None:
@@ -162,7 +162,7 @@ def test_the_size_of_the_graph_and_every_round_are_in_the_trace(
     assert root.outputs["steps"] == [step.message for step in found.steps]
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("mlflow_in_process")
 def test_an_error_ends_the_question_and_its_spans(uri: str, index: ga_dspy.Index) -> None:
     lm = scripted_lm([ValueError("no such model")])
     with ga_dspy.track(uri), dspy.context(lm=lm), pytest.raises(Exception, match="no such model"):
@@ -174,7 +174,7 @@ def test_an_error_ends_the_question_and_its_spans(uri: str, index: ga_dspy.Index
     assert "no such model" in json.dumps(trace.data.spans[0].to_dict()["events"])
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("mlflow_in_process")
 def test_a_configured_secret_does_not_reach_the_store(
     uri: str, index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +186,7 @@ def test_a_configured_secret_does_not_reach_the_store(
     assert "a-secret-of-33" not in text
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("mlflow_in_process")
 @pytest.mark.parametrize("by_call", [False, True])
 def test_no_text_of_a_restricted_question_is_sent(
     uri: str, index: ga_dspy.Index, by_call: bool
@@ -212,7 +212,7 @@ def documents_of(trace: Any) -> list[Any]:
     return [Document(**one) for one in spans[0].outputs]
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("mlflow_in_process")
 def test_an_unsampled_question_is_traced_when_it_gets_feedback(
     uri: str, index: ga_dspy.Index
 ) -> None:
@@ -232,7 +232,7 @@ def test_a_sampling_rate_outside_0_to_1_is_an_error() -> None:
         ga_dspy.track(rate=10)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("mlflow_in_process")
 def test_a_store_that_fails_costs_one_log_line_and_no_answer(
     index: ga_dspy.Index, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -317,7 +317,7 @@ def test_traces_are_retried_until_mlflow_is_back(
     assert "failed: refused" in caplog.text
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("mlflow_in_process")
 def test_a_server_that_is_down_is_an_outage_not_a_failure(
     index: ga_dspy.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,7 +437,7 @@ def test_feedback_is_kept_in_the_record_with_and_without_a_tracer(
     assert (second, feedback["run"]) == ("feedback", record["id"])
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("mlflow_in_process")
 def test_traces_with_feedback_can_be_loaded_as_a_question_set(
     uri: str, index: ga_dspy.Index, tmp_path: Path,
     command: Callable[..., subprocess.CompletedProcess[str]],
