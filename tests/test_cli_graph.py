@@ -223,7 +223,9 @@ def test_rules_are_applied_without_reading_passages_again(graph: Path, folder: P
         "overrides": {"same": [["Bath", "No Such Place"]]},
     }
     (folder / "rules.json").write_text(json.dumps(rules))
-    told = said("build", "--index", "index", "--out", copy, "--rules", "rules.json", cwd=folder)
+    (folder / "open.json").write_text("{}")
+    arguments = ("build", "--index", "index", "--out", copy, "--rules", "rules.json")
+    told = said(*arguments, "--labels", "open.json", cwd=folder)
     assert "to read: nothing" in told
     assert "kept out" in told and "labels city" in told
     assert "label that no longer restricts anything: yard" in told

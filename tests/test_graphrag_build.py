@@ -463,3 +463,25 @@ def test_communities_of_a_stored_graph_use_only_its_public_part(tmp_path: Path) 
     assert stored.communities == find_communities(stored.graph)
     told = {stored.graph.public.name(n) for c in stored.communities for n in c.nodes}
     assert "Road 2" not in told
+
+
+def test_a_build_without_labels_does_not_open_a_restricted_graph(tmp_path: Path) -> None:
+    index = index_of(SOME)
+    secret = {SOME[0].id: ["hr"]}
+    with dspy.context(lm=extractive_lm()):
+        build_graph(index, tmp_path / "graph", labels=secret)
+        with pytest.raises(InputError, match=r"restricted by labels \(hr\).* its passages"):
+            build_graph(index, tmp_path / "graph")
+        assert build_graph(index, tmp_path / "graph", labels=secret).manifest.labels == ("hr",)
+        assert not build_graph(index, tmp_path / "graph", labels={}).manifest.labels
+
+
+def test_a_build_without_rules_does_not_open_restricted_relations(tmp_path: Path) -> None:
+    index = index_of(SOME)
+    with dspy.context(lm=extractive_lm()):
+        relation = build_graph(index, tmp_path / "graph").graph.relations[0].relation
+        rules = Rules(relation_labels={relation: frozenset({"hr"})})
+        assert build_graph(index, tmp_path / "graph", rules=rules).manifest.labels == ("hr",)
+        with pytest.raises(InputError, match=r"restricted by labels \(hr\).* its relations"):
+            build_graph(index, tmp_path / "graph")
+        assert not build_graph(index, tmp_path / "graph", rules=Rules()).manifest.labels

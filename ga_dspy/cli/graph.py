@@ -139,7 +139,7 @@ def build(
     The lists starting with single_ replace the default ones.
     "was born in" counts as "born in" everywhere.
     """
-    own = read_as(rules, Rules, expected="rules", remedy=_HELP) if rules else Rules()
+    own = read_as(rules, Rules, expected="rules", remedy=_HELP) if rules else None
     before = manifest_to_change(out)
     make = partial(graphrag.build_graph, rules=own)
     _read_graph(make, index, out, models, before, extraction.extractor, options)

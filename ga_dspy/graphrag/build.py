@@ -88,7 +88,8 @@ def build_graph(
         lm: The LM that reads passages; by default the extractor's or the configured one.
         extractor: The module that reads passages.
         rules: The rules of the graph.
-        labels: The labels of restricted passages, by passage id.
+        labels: The labels of restricted passages, by passage id. A graph that has labels is not
+            built without them; `{}` opens it to everyone.
         caps: Limits on the LM calls and tokens of this run. A build that reaches one is aborted,
             and resumes when it runs again.
         threads: Number of passages read in parallel.
@@ -98,8 +99,8 @@ def build_graph(
         The stored graph; `manifest.failed` lists passages that could not be read.
 
     Raises:
-        InputError: There is no LM, the folder's passages were read by another one, or the folder
-            has other contents.
+        InputError: There is no LM, the folder's passages were read by another one, the folder has
+            other contents, or its graph would lose its labels.
         RunAborted: Too many consecutive passages could not be read, or a cap was reached; finished
             passages are kept.
         InUse: Another process is building in the folder.
@@ -109,7 +110,26 @@ def build_graph(
         before = _manifest_of(folder)
         reader = Reader(folder, index, progress or silent, before, extractor, lm, caps, threads)
         stored = open_graph(folder) if before and before.is_intact(folder) else None
+        if before:
+            _check_labels(before, stored, labels, rules)
         return _update(reader, stored, Sources(rules=rules or Rules()).labelled(labels or {}))
+
+
+def _check_labels(
+    before: GraphManifest, stored: StoredGraph | None, labels: Any, rules: Rules | None
+) -> None:
+    """Check that a build that names no labels does not make restricted facts public."""
+    of_passages, of_relations = bool(before.labels), False
+    if stored:
+        of_passages = bool(stored.settings.labels)
+        of_relations = bool(stored.settings.rules.relation_labels)
+    if (of_passages and labels is None) or (of_relations and rules is None):
+        raise InputError(
+            f"the graph is restricted by labels ({', '.join(before.labels)}), and this build "
+            f"names none for its {'passages' if of_passages and labels is None else 'relations'}",
+            expected="--labels or --rules with them, or {} in that file to make everything public",
+            remedy="or run graph update, which keeps labels and rules",
+        )
 
 
 def update_graph(
