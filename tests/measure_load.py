@@ -99,28 +99,35 @@ class Load:
         for predictor, inputs in self.prepared[number % len(self.prepared)].calls:
             predictor(**{name: new.get(name, value) for name, value in inputs.items()})
 
-    def ways(self, questions: int, at_once: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    def ways(
+        self, questions: int, max_concurrent: int
+    ) -> Iterator[tuple[str, Callable[[], object]]]:
         """Each way of asking, with its name; bare first."""
         program, numbers = GraphAnchor(self.index, max_steps=1), range(questions)
-        asked = partial(self.in_tasks, program, questions, at_once)
-        yield "bare", partial(self.in_threads, self.bare, numbers, at_once)
-        yield "threads", partial(self.in_threads, partial(self.ask, program), numbers, at_once)
+        asked = partial(self.in_tasks, program, questions, max_concurrent)
+        yield "bare", partial(self.in_threads, self.bare, numbers, max_concurrent)
+        yield (
+            "threads",
+            partial(self.in_threads, partial(self.ask, program), numbers, max_concurrent),
+        )
         yield "asyncio", partial(_run, asked)
-        yield "eval", partial(self.evaluate, program, questions, at_once)
+        yield "eval", partial(self.evaluate, program, questions, max_concurrent)
 
     def ask(self, program: GraphAnchor, number: int) -> None:
         """Ask the program a question."""
         program(question=self.question(number))
 
-    def in_threads(self, ask: Callable[[int], None], numbers: Sequence[int], at_once: int) -> None:
+    def in_threads(
+        self, ask: Callable[[int], None], numbers: Sequence[int], max_concurrent: int
+    ) -> None:
         """Ask in threads."""
-        for _ in parallel(ask, numbers, at_once):
+        for _ in parallel(ask, numbers, max_concurrent):
             pass
 
-    async def in_tasks(self, program: GraphAnchor, questions: int, at_once: int) -> None:
+    async def in_tasks(self, program: GraphAnchor, questions: int, max_concurrent: int) -> None:
         """Ask in tasks, in an app that does as docs/load.md advises."""
         gc.freeze()
-        free = asyncio.Semaphore(at_once)
+        free = asyncio.Semaphore(max_concurrent)
 
         async def ask(number: int) -> None:
             async with free:
@@ -162,15 +169,15 @@ def measure(
     """
     for latency in latencies:
         with endpoint_process(Behaviour(replies=load.replies, latency=latency)) as server:
-            for at_once in in_flight:
+            for max_concurrent in in_flight:
                 bare: tuple[float, float] | None = None
-                for way, ask in load.ways(questions or 8 * at_once, at_once):
-                    rate, cpu = _timed(ask, server, questions or 8 * at_once)
+                for way, ask in load.ways(questions or 8 * max_concurrent, max_concurrent):
+                    rate, cpu = _timed(ask, server, questions or 8 * max_concurrent)
                     bare = bare or (rate, cpu)
                     peak = server.counts()["peak"]
                     share, ratio = rate / bare[0], cpu / bare[1]
                     name = f"{load.index.kind} {way}"
-                    yield Measured(name, at_once, latency, rate, share, cpu, ratio, peak)
+                    yield Measured(name, max_concurrent, latency, rate, share, cpu, ratio, peak)
 
 
 class Held(NamedTuple):

@@ -27,7 +27,7 @@ from ga_dspy.retrieval.read import FileRead
 from ga_dspy.serve import Service
 from ga_dspy.serve.agents import make_mcp
 from ga_dspy.testing import asked_fields, scripted_lm
-from ga_dspy.text import inert
+from ga_dspy.text import defuse_markup
 
 HOSTILE = (
     "Berg ![x](http://evil.example/?q=1) <img src=//evil.example/i> [a](http://evil.example) "
@@ -183,4 +183,4 @@ def test_control_characters_in_texts_never_reach_the_terminal(
 
 @pytest.mark.parametrize("text", ["a < b, 2<3", "He said: yes!", "[1] Red Lodge (city)", "x/y", ""])
 def test_ordinary_text_is_unchanged(text: str) -> None:
-    assert inert(text) == text
+    assert defuse_markup(text) == text

@@ -510,10 +510,10 @@ def test_a_waiting_conversation_is_closed_when_its_task_is_cancelled() -> None:
 
 
 def test_many_blocking_searches_run_concurrently() -> None:
-    at_once = threading.Barrier(64)
+    max_concurrent = threading.Barrier(64)
 
     def retrieve(query: str, k: int) -> list[Passage]:
-        at_once.wait(20)
+        max_concurrent.wait(20)
         return [LODGE]
 
     async def search_all() -> list[list[Passage]]:

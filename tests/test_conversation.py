@@ -8,7 +8,7 @@ import dspy
 import pytest
 
 import ga_dspy
-from ga_dspy.programs.conversation import MOST_TURNS, Rewrite, Turn
+from ga_dspy.programs.conversation import MAX_TURNS, Rewrite, Turn
 from ga_dspy.testing import scripted_lm
 
 SAID = [Turn("Who designed the SS Great Britain?", "Isambard Kingdom Brunel")]
@@ -63,7 +63,7 @@ def test_earlier_turns_cannot_pass_for_another_part_of_the_prompt() -> None:
 
 def test_a_long_conversation_is_cut_to_its_latest_turns() -> None:
     lm = scripted_lm([{"standalone_question": "Where?"}])
-    turns = [Turn(f"question {n}", f"answer {n}") for n in range(MOST_TURNS + 3)]
+    turns = [Turn(f"question {n}", f"answer {n}") for n in range(MAX_TURNS + 3)]
     with dspy.context(lm=lm):
         Rewrite()(question="Where?", turns=turns)
     assert "question 2\n" not in lm.engine.prompts[0]

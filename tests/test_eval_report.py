@@ -14,7 +14,7 @@ from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval import Protocol, Report, Result, paired_test
 from ga_dspy.eval.report import (
     by_step,
-    failure_kind,
+    failure_reason,
     faithful_share,
     grounded_share,
     judgements,
@@ -396,4 +396,4 @@ def wrong(*steps: dict[str, Any], **more: Any) -> Result:
 def test_a_wrong_answer_is_classified_by_the_first_cause_that_applies(
     kind: str | None, asked: Result
 ) -> None:
-    assert failure_kind(asked) == kind
+    assert failure_reason(asked) == kind

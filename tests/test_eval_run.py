@@ -245,7 +245,7 @@ def test_transient_failures_are_retried_at_the_end_of_the_run(threads: int, tmp_
 
 def test_a_question_that_lost_a_step_to_an_outage_is_retried(tmp_path: Path) -> None:
     examples = questions(2)
-    lost: dict[str, Any] = {"failures": ("the read step failed",), "may_pass": True}
+    lost: dict[str, Any] = {"failures": ("the read step failed",), "is_transient": True}
     answers = iter([dspy.Prediction(answer="x", **lost), *[dspy.Prediction(answer="1")] * 2])
     report = run(
         lambda question: next(answers), examples, out=tmp_path, protocol=protocol_of(examples)
@@ -262,7 +262,7 @@ def test_a_retry_that_fails_does_not_replace_an_answer(tmp_path: Path) -> None:
         asked.append(question)
         if len(asked) > 1:
             raise TimeoutError("slow")
-        return dspy.Prediction(answer="0", failures=("the read step failed",), may_pass=True)
+        return dspy.Prediction(answer="0", failures=("the read step failed",), is_transient=True)
 
     report = run(program, examples, out=tmp_path, protocol=protocol_of(examples))
     assert (len(asked), report.failed, report.f1) == (2, (), 100.0)
@@ -294,7 +294,7 @@ def test_a_wrapped_transient_failure_is_transient(tmp_path: Path) -> None:
     program = Scripted({"0?": fail(failure)})
     report = run(program, examples, out=tmp_path, protocol=protocol_of(examples))
     assert program.asked == ["0?", "0?"]
-    assert report.failed[0].may_pass
+    assert report.failed[0].is_transient
 
 
 def test_progress_is_reported_in_the_calling_thread_and_counts_earlier_results(

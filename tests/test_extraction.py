@@ -228,7 +228,7 @@ def test_every_setting_changes_the_fingerprint_and_defaults_are_not_recorded() -
         {"schema": schema.model_copy(update={"other": "drop"})},
     ]  # fmt: skip
     assert len({Extractor(**one).fingerprint(lm) for one in other}) == len(other)
-    assert Extractor().own_settings() == {}
+    assert Extractor().nondefault_settings() == {}
 
 
 def test_an_update_extracts_with_the_settings_of_the_build(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_an_answer_withheld_for_lack_of_support_is_a_gap(
 
 def test_a_timeout_is_not_a_gap(index: Index, log: GapLog) -> None:
     prediction = ask(VanillaRAG(index))
-    prediction.may_pass = True
+    prediction.is_transient = True
     assert not log.add(prediction)
 
 

@@ -28,9 +28,9 @@ from ga_dspy.graph.identity import (
     is_placeholder,
     is_unstated,
     near_duplicate,
-    says_same,
     split_qualifier,
     stated_aliases,
+    states_identity,
     without_legal_form,
     words_in_digits,
 )
@@ -130,14 +130,14 @@ def test_an_acronym_is_written_in_capitals() -> None:
     "relation", ["same as", "is the same as", "is the same person as", "identical to", "equals"]
 )
 def test_a_relation_can_state_that_its_ends_are_the_same(relation: str) -> None:
-    assert says_same(relation)
+    assert states_identity(relation)
 
 
 @pytest.mark.parametrize(
     "relation", ["same year as", "same genre as", "plays for the same team as", "similar to"]
 )
 def test_a_shared_property_does_not_state_identity(relation: str) -> None:
-    assert not says_same(relation)
+    assert not states_identity(relation)
 
 
 @pytest.mark.parametrize(

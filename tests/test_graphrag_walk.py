@@ -170,7 +170,7 @@ def test_parallel_relations_count_as_one_path() -> None:
 def test_two_sided_search_does_not_pass_through_a_hub_but_may_meet_in_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ga_dspy.graphrag.walk.CROWD", 4)
+    monkeypatch.setattr("ga_dspy.graphrag.walk.MAX_EXPANDED_DEGREE", 4)
     crowd = [f"Visitor {i}x / lives in / Big City" for i in range(9)]
     graph = graph_of(*crowd, "Ann / met / Visitor 1x", "Bob / met / Visitor 2x")
     assert ways(graph, "Ann", "Bob") == []

@@ -15,7 +15,7 @@ from dspy.utils.callback import BaseCallback
 from ga_dspy import grounding, load, save
 from ga_dspy.errors import InputError
 from ga_dspy.grounding import shown_passages
-from ga_dspy.optimize.mlflow_store import reaching
+from ga_dspy.optimize.mlflow_store import mlflow_client
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor, VanillaRAG
 from ga_dspy.programs.calls import Ask
@@ -153,7 +153,7 @@ def autologged(tmp_path: Path) -> Any:
     """A store of traces that `mlflow.dspy.autolog()` writes into."""
     mlflow = pytest.importorskip("mlflow")
     # Setting the URI that MLflow reports by default would leave it in the environment.
-    with reaching(f"sqlite:///{tmp_path / 'mlflow.db'}"):
+    with mlflow_client(f"sqlite:///{tmp_path / 'mlflow.db'}"):
         mlflow.dspy.autolog()
         try:
             yield mlflow

@@ -47,7 +47,7 @@ ITERATIVE = tuple(program for program in SEARCHING if issubclass(program, Iterat
 ENDED = "the token budget allows no further round: the search ends"
 FIELDS = {
     "answer", "verdict", "supported", "guess", "evidence", "cited", "citations", "passages",
-    "left_out", "graph", "notes", "steps", "failures", "may_pass", "usage", "calls",
+    "left_out", "graph", "notes", "steps", "failures", "is_transient", "usage", "calls",
     "tokens",
 }  # fmt: skip
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"

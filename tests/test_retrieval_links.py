@@ -174,7 +174,7 @@ def test_a_small_store_is_walked_entirely_and_a_large_one_only_near_the_query(
     assert len(whole.asked) == len(passages)
     monkeypatch.setattr(rank, "SMALL", len(passages) - 1)
     assert len(walk(store, start, mass, start)[0].asked) < len(passages)
-    for name, value in {"FAINT_START": 0.0, "FAINT": 0.0, "ROUNDS": len(passages)}.items():
+    for name, value in {"MIN_START_MASS": 0.0, "MIN_MASS": 0.0, "ROUNDS": len(passages)}.items():
         monkeypatch.setattr(rank, name, value)
     _, found = walk(store, start, mass, every)
     assert found == pytest.approx(expected)
@@ -192,5 +192,5 @@ def test_k_may_exceed_the_number_of_passages_scored_by_links(
     index = Index.from_passages(passages, encoder="hash-1024")
     whole = index.search("Alder", 12)
     monkeypatch.setattr(rank, "POOL", 1)
-    monkeypatch.setattr(rank, "LED", 1)
+    monkeypatch.setattr(rank, "REACHED", 1)
     assert index.search("Alder", 1)[0].passage == whole[0].passage

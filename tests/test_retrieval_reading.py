@@ -13,7 +13,7 @@ import pytest
 
 from ga_dspy.errors import InputError
 from ga_dspy.retrieval import read_files, read_passages
-from ga_dspy.retrieval.read import CHUNK_TOKENS, PARAGRAPH_TOKENS, Cutting, chunk_text
+from ga_dspy.retrieval.read import CHUNK_TOKENS, PARAGRAPH_TOKENS, Chunking, chunk_text
 from ga_dspy.text import estimate_tokens
 
 HOTPOT = [
@@ -246,7 +246,7 @@ def test_long_texts_are_split_at_sentences_into_similar_sizes() -> None:
 
 def test_chunks_overlap_if_an_overlap_is_set() -> None:
     sentences = [f"Sentence {i} tells of river number {i}." for i in range(100)]
-    chunks = chunk_text(" ".join(sentences), Cutting(chunk_tokens=100, overlap=30))
+    chunks = chunk_text(" ".join(sentences), Chunking(chunk_tokens=100, overlap=30))
     assert all(two.split(".")[0] in one for one, two in pairwise(chunks))
     assert all(estimate_tokens(chunk) <= 100 for chunk in chunks)
     assert chunks[-1].endswith("river number 99.")

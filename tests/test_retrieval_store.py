@@ -229,11 +229,11 @@ BUILD = """
     ]
     if stop_at == "writing":
         import ga_dspy.storage as storage
-        storage.write_whole = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        storage.write_atomically = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     if stop_at == "adding":
         index = Index.open(folder)
         import ga_dspy.storage as storage
-        storage.write_whole = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        storage.write_atomically = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         index.add([Passage(id="new", text="A lighthouse.")])
     import ga_dspy.retrieval.encoders as encoders
     encoders.SHARD = 8

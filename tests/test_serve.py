@@ -178,8 +178,8 @@ def test_health_readiness_and_metrics_are_served(client: httpx.Client) -> None:
     assert client.get("/readyz").json() == {"status": "ready"}
     client.post("/ask", json={"question": "Who was Huygens?"})
     counts = client.get("/metrics").text
-    assert 'ga_dspy_question_seconds_count{end="answered"}' in counts
-    assert "ga_dspy_questions_under_way 0.0" in counts
+    assert 'ga_dspy_question_seconds_count{outcome="answered"}' in counts
+    assert "ga_dspy_questions_in_progress 0.0" in counts
 
 
 def test_a_service_that_cannot_search_is_not_ready() -> None:
@@ -242,7 +242,7 @@ def test_a_question_times_out_after_the_deadline(index: ga_dspy.Index) -> None:
         assert client.post("/ask", json={"question": "Who?"}).status_code == 504
         told = events_of(client.post("/ask", json={"question": "Who?"}, headers=STREAM))
         assert told[-1][0] == "error" and told[-1][1]["status"] == 504
-        assert 'end="TimeoutError"} 2.0' in client.get("/metrics").text
+        assert 'outcome="TimeoutError"} 2.0' in client.get("/metrics").text
     assert waiting.given_up == 2
 
 
@@ -260,14 +260,14 @@ def test_a_client_disconnect_cancels_its_question(
             connection.sendall(f"{head}\r\n\r\n{body}".encode())
             until(lambda: waiting.begun == 1)
         until(lambda: waiting.given_up == 1)
-        until(lambda: "ga_dspy_questions_under_way 0.0" in client.get("/metrics").text)
+        until(lambda: "ga_dspy_questions_in_progress 0.0" in client.get("/metrics").text)
 
 
 def test_questions_over_the_concurrency_limit_are_refused_until_one_finishes(
     index: ga_dspy.Index,
 ) -> None:
     waiting = Waiting()
-    with asked(index, waiting.lm, Limits(at_once=1, deadline=1.5)) as client:
+    with asked(index, waiting.lm, Limits(max_concurrent=1, deadline=1.5)) as client:
         first = threading.Thread(
             target=client.post, args=("/ask",), kwargs={"json": {"question": "a"}}
         )
@@ -545,7 +545,7 @@ def test_100_concurrent_questions_are_all_answered_during_a_graceful_shutdown(
             begun = going = 0.0
             while begun < len(asked):
                 counts = (await to.get("/metrics")).text
-                going = counted(counts, "ga_dspy_questions_under_way ")
+                going = counted(counts, "ga_dspy_questions_in_progress ")
                 begun = going + counted(counts, "ga_dspy_question_seconds_count")
             assert going > len(asked) / 2
             process.send_signal(signal.SIGTERM)

@@ -124,7 +124,7 @@ def test_every_working_route_has_a_deadline_and_a_concurrency_limit(
         return []
 
     begun = threading.Event()
-    limits = Limits(at_once=1, deadline=1.0, per_minute=0)
+    limits = Limits(max_concurrent=1, deadline=1.0, per_minute=0)
     with dspy.context(lm=ga_dspy.extractive_lm()):
         service = Service(ga_dspy.GraphAnchor(search), limits)
     is_mcp = path == "/mcp"

@@ -11,7 +11,7 @@ import pytest
 
 from ga_dspy.cluster import map_parallel
 from ga_dspy.errors import DamagedFile, InputError, InUse, RunAborted
-from ga_dspy.storage import Journal, parallel, write_whole
+from ga_dspy.storage import Journal, parallel, write_atomically
 
 TABLES = {"note": "CREATE TABLE IF NOT EXISTS note (key TEXT PRIMARY KEY, text TEXT NOT NULL)"}
 INSERT = "INSERT OR REPLACE INTO note VALUES (?, ?)"
@@ -70,20 +70,20 @@ def test_threads_share_a_journal(tmp_path: Path) -> None:
 
 def test_a_file_is_replaced_atomically_without_leftovers(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.txt"
-    write_whole(path, "one\n")
-    write_whole(path, "two \ud800\n")
+    write_atomically(path, "one\n")
+    write_atomically(path, "two \ud800\n")
     assert path.read_bytes() == b"two \\ud800\n"
-    write_whole(path, b"\x00")
+    write_atomically(path, b"\x00")
     assert path.read_bytes() == b"\x00"
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    write_whole(path, "one")
+    write_atomically(path, "one")
     (tmp_path / ".a.txt.partial").mkdir()
     with pytest.raises(RunAborted, match=r"a\.txt.*Is a directory.*then retry"):
-        write_whole(path, "two")
+        write_atomically(path, "two")
     assert path.read_text() == "one"
 
 

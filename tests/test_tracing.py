@@ -431,7 +431,7 @@ def test_feedback_is_kept_in_the_record_with_and_without_a_tracer(
     assert "ga_dspy_traces" not in metrics
     with ga_dspy.track(uri) as tracer:
         record, metrics = asyncio.run(use(tracer))
-    assert 'ga_dspy_traces{end="sent"} 2.0' in metrics
+    assert 'ga_dspy_traces{outcome="sent"} 2.0' in metrics
     (first, trace, _), (second, feedback, _) = sent
     assert (first, trace["tags"]["ga_dspy.run"]) == ("trace", record["id"])
     assert (second, feedback["run"]) == ("feedback", record["id"])

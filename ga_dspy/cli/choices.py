@@ -34,7 +34,7 @@ from ga_dspy.testing import recorded_lm
 
 VERBOSE: Final = "--verbose"
 """The option of every command that prints all details of an error."""
-COMPILING: Final[tuple[str, ...]] = ("reflection", "prompt", "teacher")
+COMPILE_ROLES: Final[tuple[str, ...]] = ("reflection", "prompt", "teacher")
 """The roles of the LMs that `compile` uses besides those of the program."""
 Corpus = TypeVar("Corpus", Index, GraphIndex)
 _of_lm = partial(Option, rich_help_panel="LM")
@@ -75,7 +75,7 @@ Timeout = Annotated[float | None, _of_lm(help=_TIMEOUT)]
 Patience = Annotated[str, _of_lm(help=_PATIENCE)]
 IndexDir = Annotated[Path, _of_corpus("--index", help="Folder of the index.")]
 Graph = Annotated[Path | None, _of_corpus(help="Folder of the graph (GraphRAG programs).")]
-Wanted = Annotated[list[str] | None, _of_corpus("--where", help=_WHERE)]
+WhereFilters = Annotated[list[str] | None, _of_corpus("--where", help=_WHERE)]
 Program = Annotated[str, _of_program(help="Name of the program; `ga-dspy programs` lists them.")]
 Artifact = Annotated[
     str | None, _of_program(help="Compiled program: a folder, models:/NAME@ALIAS or runs:/….")
@@ -150,7 +150,7 @@ class AskingOptions(LMOptions):
     index: IndexDir
     graph: Graph = None
     label: Annotated[list[str] | None, _of_corpus(help=_LABEL)] = None
-    where: Wanted = None
+    where: WhereFilters = None
     program: Program = "graph-anchor"
     artifact: Artifact = None
     settings: Settings = None
@@ -347,8 +347,8 @@ def choose_lms(
     Args:
         names: Model names: one for all steps, and `step=name` for single steps.
         addresses: Base URLs: one for all LMs, and `step=url` for single steps. The roles of
-            `COMPILING` count as steps here; with a judge, so does "judge", which then is not the
-            step of that name.
+            `COMPILE_ROLES` count as steps here. With a judge, so does "judge", instead of the step
+            of that name.
         timeout: Timeout per call in seconds.
         settings: Settings of all LMs.
         judge: Model name of the judge.
@@ -362,7 +362,7 @@ def choose_lms(
         raise InputError(f"--judge {judge}", expected="an LLM", remedy=remedy)
     name_of, address_of = _by_step(names, "--lm"), _by_step(addresses, "--api-base")
     default, everywhere = name_of.pop("", None), address_of.pop("", None)
-    roles = (*COMPILING, "judge") if judge else COMPILING
+    roles = (*COMPILE_ROLES, "judge") if judge else COMPILE_ROLES
     role_address = {role: address_of.pop(role) for role in roles if role in address_of}
 
     def make(name: str | None, address: str | None = everywhere) -> dspy.LM:

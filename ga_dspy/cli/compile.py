@@ -19,14 +19,14 @@ from ga_dspy import artifact as artifacts
 from ga_dspy.cli import choices, runs
 from ga_dspy.cli.choices import BatchOptions, LMs
 from ga_dspy.cli.console import Advance, Console, number, show_progress
-from ga_dspy.errors import InputError, install, need_package
+from ga_dspy.errors import InputError, check_installed, install
 from ga_dspy.eval import load
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.lm.store import NOTHING, Spent
 from ga_dspy.optimize import RECIPES, Candidate, Caps, Estimate, Outcome, compile, recipe
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.settings import read_pairs
-from ga_dspy.storage import write_whole
+from ga_dspy.storage import write_atomically
 
 # --- compile
 
@@ -53,7 +53,7 @@ def compile_program(
     settings: Annotated[list[str] | None, Option("--set", help=_SETTINGS)] = None,
     program: choices.Program = "graph-anchor",
     graph: choices.Graph = None,
-    where: choices.Wanted = None,
+    where: choices.WhereFilters = None,
     reflection_lm: Annotated[str | None, Option(help=_REFLECTION)] = None,
     prompt_lm: Annotated[str | None, Option(help=_PROMPT)] = None,
     teacher_lm: Annotated[str | None, Option(help=_TEACHER)] = None,
@@ -76,7 +76,7 @@ def compile_program(
     """
     console = Console(file=sys.stdout)  # `compile` redirects stdout, which would hide these lines
     questions = read_questions(dataset, train, validation, test)
-    others = zip(choices.COMPILING, (reflection_lm, prompt_lm, teacher_lm), strict=True)
+    others = zip(choices.COMPILE_ROLES, (reflection_lm, prompt_lm, teacher_lm), strict=True)
     reflection, prompt, teacher = (models.named(n, role) if n else None for role, n in others)
     with dspy.context(lm=models.lm):
         corpus = choices.choose_corpus(index, graph, program, wanted=where)
@@ -89,7 +89,7 @@ def compile_program(
     caps, lms = Caps(max_calls, max_tokens, max_money), (*models.all, reflection, prompt, teacher)
     is_free = all(lm is None or lm.model == EMBEDDED for lm in lms)
     if track:
-        need_package("mlflow", "optimize")
+        check_installed("mlflow", "optimize")
     with show_progress(console) as advance:
         lines = Lines(console, agreed=yes or is_free, caps=caps, bar=advance)
         outcome = compile(
@@ -261,7 +261,7 @@ def from_traces(
     if not rated.rows:
         remedy = "POST /runs/{id}/feedback, or assess traces in MLflow as `right`"
         raise InputError(f"no usable question in {experiment} (skipped: {skipped})", remedy=remedy)
-    write_whole(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rated.rows))
+    write_atomically(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rated.rows))
     Console().print(f"{out}: {number(len(rated.rows), 'question')}; traces skipped: {skipped}")
 
 

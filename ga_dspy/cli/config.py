@@ -31,7 +31,7 @@ from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.settings import read_pairs
 from ga_dspy.secrets import secrets_in, secrets_of
-from ga_dspy.storage import write_whole
+from ga_dspy.storage import write_atomically
 
 FILE: Final = "ga-dspy.toml"
 
@@ -280,7 +280,7 @@ def init(
     }
     _add(checked, {**values, "settings": pairs}, FILE)
     _check_program(checked)
-    write_whole(path, "\n".join([_HEAD, *_toml(values), "", "[settings]", *_toml(pairs), ""]))
+    write_atomically(path, "\n".join([_HEAD, *_toml(values), "", "[settings]", *_toml(pairs), ""]))
     console.print(f"wrote {FILE}; ga-dspy config show prints the settings in effect")
     console.print("put keys into .env beside it, or into the environment: OPENAI_API_KEY=…")
     if _ignore_keys():
@@ -301,7 +301,7 @@ def _ignore_keys() -> bool:
         return False
     rules = Path(".gitignore")
     lines = rules.read_text("utf-8").splitlines() if rules.exists() else []
-    write_whole(rules, "\n".join([*lines, ".env", ""]))
+    write_atomically(rules, "\n".join([*lines, ".env", ""]))
     return True
 
 

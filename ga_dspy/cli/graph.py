@@ -34,7 +34,7 @@ from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.lm.store import Caps
 from ga_dspy.programs.settings import read_pairs
 from ga_dspy.retrieval import Index
-from ga_dspy.storage import read_as, write_whole
+from ga_dspy.storage import read_as, write_atomically
 from ga_dspy.viewer import graph_page
 
 _LABEL = "Access label of the caller; without any, only public items are shown. Repeatable."
@@ -177,7 +177,7 @@ def propose(
         raise InputError(f"{out} exists", expected="a new file", remedy="name another")
     console, lm = Console(), _one_lm(models)
     schema = graphrag.propose_schema(Index.open(index), lm=lm, sample=sample).yaml
-    write_whole(out, schema)
+    write_atomically(out, schema)
     console.print(Text(schema.rstrip()), soft_wrap=True)
     console.print(f"wrote {out}", style="dim", soft_wrap=True)
     console.note_embedded_lm(lm)
@@ -625,6 +625,6 @@ def export(
 
 
 def _write(out: Path, content: str, shown: CorpusGraph, note: str = "") -> None:
-    write_whole(out, content)
+    write_atomically(out, content)
     Console().print(f"wrote {out}{note}", soft_wrap=True)
     Console().print(f"{len(shown):,} entities, {len(shown.heads):,} relations")

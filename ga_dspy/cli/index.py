@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 from rich.table import Table
 from typer import Argument, Exit, Option
 
-from ga_dspy.cli.choices import IndexDir, Json, Ray, Wanted, Yes, only
+from ga_dspy.cli.choices import IndexDir, Json, Ray, WhereFilters, Yes, only
 from ga_dspy.cli.console import Console, columns, key_values, number, show_progress
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError, listed
@@ -187,7 +187,7 @@ def search(
     query: Annotated[str, Argument(help="Search query.")],
     index: IndexDir,
     k: Annotated[int, Option(help="Number of passages to retrieve.")] = 5,
-    where: Wanted = None,
+    where: WhereFilters = None,
     json_only: Json = False,
 ) -> None:
     """Search an index, and print passages with scores and sources.

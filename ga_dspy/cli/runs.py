@@ -29,7 +29,7 @@ from ga_dspy.eval.report import usage_by_step
 from ga_dspy.programs import MultiHopProgram, Usage
 from ga_dspy.programs.gaps import report_gaps
 from ga_dspy.secrets import without_password
-from ga_dspy.storage import write_whole
+from ga_dspy.storage import write_atomically
 
 if TYPE_CHECKING:
     from ga_dspy.optimize.tracking import Tracked
@@ -110,7 +110,7 @@ def _finish(console: Console, reports: Sequence[Report]) -> None:
             console.print_first("not judged", lines, style="red")
     failed = [result for report in reports for result in report.failed]
     if failed:
-        transient = sum(result.may_pass for result in failed)
+        transient = sum(result.is_transient for result in failed)
         console.warn(
             f"{number(len(failed), 'question')} failed: run again to retry those that an outage "
             f"or a timeout failed ({transient:,}), with --retry-failed also the others "
@@ -349,7 +349,7 @@ def view(
     else:
         record = _prediction(path)
         page = viewer.page(record.pop("question"), record)
-    write_whole(out, page)
+    write_atomically(out, page)
     Console().print(f"wrote {out}: open it in a browser")
 
 

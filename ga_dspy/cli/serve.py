@@ -17,7 +17,7 @@ from typer import Exit, Option
 
 from ga_dspy.cli.choices import Asking, AskingOptions
 from ga_dspy.cli.index import Redaction, importable
-from ga_dspy.errors import InputError, need_package
+from ga_dspy.errors import InputError, check_installed
 from ga_dspy.programs import GapLog
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.redact import check_redactor
@@ -34,7 +34,7 @@ _HOST = "Address to listen on; one that other machines can reach needs an API ke
 _KEY_ENV = "Environment variable with the API keys; by default GA_DSPY_API_KEY."
 _KEYS = "TOML file of API keys with their rights and conditions; --new-key makes an entry."
 _OPEN = "Allow access from other machines without a key."
-_AT_ONCE = "Maximum number of concurrent questions; further ones are refused."
+_CONCURRENT = "Maximum number of concurrent questions; further ones are refused."
 _PER_MINUTE = "Maximum number of requests per minute and key or address; 0 for no limit."
 _DEADLINE = (
     "Timeout of a question in seconds; by default 2.5 times the longest LM timeout, and at least "
@@ -55,7 +55,7 @@ class ServerOptions:
     api_key_env: Annotated[str | None, Option(help=_KEY_ENV)] = None
     keys: Annotated[Path | None, Option(help=_KEYS)] = None
     is_open: Annotated[bool, Option("--open", help=_OPEN)] = False
-    at_once: Annotated[int, Option(min=1, help=_AT_ONCE)] = 256
+    max_concurrent: Annotated[int, Option(min=1, help=_CONCURRENT)] = 256
     per_minute: Annotated[int, Option(min=0, help=_PER_MINUTE)] = 600
     deadline: Annotated[float | None, Option(min=0.1, help=_DEADLINE)] = None
     gaps: Annotated[Path | None, Option(help=_GAPS)] = None
@@ -121,7 +121,7 @@ def _print_new_key(name: str | None) -> None:
     """Print a new key and its entry, and exit."""
     if name is None:
         return
-    need_package("fastapi", "serve")
+    check_installed("fastapi", "serve")
     from ga_dspy.serve.keys import new_key
 
     key, entry = new_key(name)
@@ -196,7 +196,7 @@ def _service(
         MissingExtra: The extra `serve` is not installed.
         InputError: The program does not support the conditions or labels of a key.
     """
-    need_package("fastapi", "serve")
+    check_installed("fastapi", "serve")
     from ga_dspy.serve import Limits, Service
     from ga_dspy.serve.keys import ANYONE
 
@@ -205,7 +205,7 @@ def _service(
     caches = dspy.cache.enable_disk_cache, dspy.cache.enable_memory_cache
     dspy.configure_cache(*caches, memory_max_entries=REPLIES_IN_MEMORY)
     deadline = choose_deadline(options.deadline, asking.models.all)
-    limits = Limits(options.at_once, options.per_minute, deadline)
+    limits = Limits(options.max_concurrent, options.per_minute, deadline)
     gaps = GapLog(options.gaps) if options.gaps else None
     tracing: AbstractContextManager[Tracer | None] = nullcontext()
     if options.track is not None:

@@ -24,8 +24,8 @@ from ga_dspy.eval.report import JOURNAL, Report, load_report, paired_test
 from ga_dspy.eval.result import Result
 from ga_dspy.eval.statistics import holm, mean_of_known
 from ga_dspy.lm.endpoints import EMBEDDED
-from ga_dspy.storage import write_whole
-from ga_dspy.text import csv_cell, inert, visible
+from ga_dspy.storage import write_atomically
+from ga_dspy.text import csv_cell, defuse_markup, visible
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -445,14 +445,19 @@ def write_report(
         path = out / "tables" / f"{name}.csv"
         path.unlink(missing_ok=True)  # of an earlier report
         if len(frame):
-            write_whole(path, frame.map(_csv_value).to_csv(index=False, lineterminator="\n"))
+            write_atomically(path, frame.map(_csv_value).to_csv(index=False, lineterminator="\n"))
     protocols = [run.report.protocol for run in runs]
     entries = [{"hash": one.hash, **one.model_dump(mode="json")} for one in protocols]
-    write_whole(out / "protocol.json", json.dumps(entries, ensure_ascii=False, indent=2) + "\n")
+    write_atomically(
+        out / "protocol.json", json.dumps(entries, ensure_ascii=False, indent=2) + "\n"
+    )
     conclusions, figures = verdicts(table), draw_figures(table, parts, out)
     sections = ["# Report"]
     if conclusions:
-        sections += ["## Verdict", "\n".join(f"- {inert(verdict)}" for verdict in conclusions)]
+        sections += [
+            "## Verdict",
+            "\n".join(f"- {defuse_markup(verdict)}" for verdict in conclusions),
+        ]
     sections += ["## Scores and cost", _INTRODUCTION]
     for group, members in groupby(runs, lambda run: run.group):
         rows = table[table["Group"] == group]
@@ -465,7 +470,7 @@ def write_report(
                 sections.append(escaped(figure.caption))
     if len(failures):
         sections += ["## Failed questions", markdown(failures)]
-    write_whole(out / "report.md", "\n\n".join(sections) + "\n")
+    write_atomically(out / "report.md", "\n\n".join(sections) + "\n")
     return conclusions, figures
 
 

@@ -18,7 +18,7 @@ from ga_dspy.eval.protocol import Protocol
 from ga_dspy.eval.result import Judged, Result, RunJournal, StepTrace
 from ga_dspy.eval.statistics import Paired, bootstrap_interval, paired_permutation
 from ga_dspy.programs import Usage
-from ga_dspy.storage import write_whole
+from ga_dspy.storage import write_atomically
 
 ScoreName = Literal["f1", "em", "acc", "f1_squad"]
 JOURNAL, CALLS = "journal.sqlite", "calls.sqlite"
@@ -189,9 +189,9 @@ class Report(NamedTuple):
         Scores are percentages in the summary, and fractions from 0 to 1 in each prediction.
         """
         lines = [json.dumps(_prediction(result), ensure_ascii=False) for result in self.results]
-        write_whole(out / PREDICTIONS, "".join(f"{line}\n" for line in lines))
+        write_atomically(out / PREDICTIONS, "".join(f"{line}\n" for line in lines))
         summary = json.dumps(self.summary(), ensure_ascii=False, indent=2)
-        write_whole(out / SUMMARY, f"{summary}\n")
+        write_atomically(out / SUMMARY, f"{summary}\n")
 
 
 def _prediction(result: Result) -> dict[str, Any]:
@@ -306,7 +306,7 @@ def is_right(result: Result) -> bool:
     return bool(result.em or (result.answer and scores.answer_in(result.answer, result.gold)))
 
 
-def failure_kind(result: Result) -> FailureKind | None:
+def failure_reason(result: Result) -> FailureKind | None:
     """Return the reason for a wrong answer; None if the answer is right.
 
     - "failed": the program raised an error.

@@ -116,7 +116,7 @@ class Result(BaseModel, frozen=True, extra="forbid"):
         trace: The rounds of retrieval.
         step_failures: Failures of steps in spite of which the question was answered.
         error: Why the question failed.
-        may_pass: Whether the failure, of the question or a step, is transient.
+        is_transient: Whether the failure, of the question or a step, is transient.
         judged: A judge LM's verdict; None without a judge.
     """
 
@@ -144,7 +144,7 @@ class Result(BaseModel, frozen=True, extra="forbid"):
     trace: tuple[StepTrace, ...] = ()
     step_failures: tuple[str, ...] = ()
     error: str | None = None
-    may_pass: bool = False
+    is_transient: bool = False
     judged: Judged | None = None
 
     @classmethod
@@ -156,7 +156,8 @@ class Result(BaseModel, frozen=True, extra="forbid"):
                 `type`.
             prediction: A `dspy.Prediction` with `answer`, and optionally `passages` (each with a
                 `title`), `steps` (a sequence or their number), `calls`, `tokens`, `supported`,
-                `evidence`, `failures` (of single steps), `may_pass` (whether those are transient).
+                `evidence`, `failures` (of single steps), `is_transient` (whether these
+                may pass).
 
         Raises:
             InputError: `answer` is missing or not a string.
@@ -190,14 +191,14 @@ class Result(BaseModel, frozen=True, extra="forbid"):
             evidence=_as_json(evidence),
             trace=_trace(steps, passages, accepted_answers(example)),
             step_failures=tuple(map(replace_invalid, map(str, get("failures") or ()))),
-            may_pass=bool(get("may_pass")),
+            is_transient=bool(get("is_transient")),
         )
 
     @classmethod
     def from_failure(cls, example: dspy.Example, error: Exception) -> Result:
         """Return the result of a question for which the program raised an error."""
         text = replace_invalid(withheld(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR])
-        return cls(**_question_fields(example), error=text, may_pass=is_transient(error))
+        return cls(**_question_fields(example), error=text, is_transient=is_transient(error))
 
     @property
     def titles(self) -> tuple[str, ...]:

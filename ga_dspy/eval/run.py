@@ -134,7 +134,7 @@ def run(
                         done[position] = result
                     calls.forget(position)
                     report_progress(result)
-                    failures = failures + 1 if result.error and result.may_pass else 0
+                    failures = failures + 1 if result.error and result.is_transient else 0
                     if abort_after is not None and failures >= abort_after:
                         last = f"the last with {result.error}"
                         found = f"{failures} questions in a row failed, {last}"
@@ -144,7 +144,7 @@ def run(
         report_progress(None)
         permanent = {n for n, result in done.items() if result.error and retry_failures}
         ask_all([position for position in range(total) if position not in done], abort_after)
-        retried = [n for n, result in sorted(done.items()) if result.may_pass or n in permanent]
+        retried = [n for n, result in sorted(done.items()) if result.is_transient or n in permanent]
         ask_all(retried, None)
         if judge is not None:
             _judge_all(judge, journal, calls, threads)

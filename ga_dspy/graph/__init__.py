@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ga_dspy.graph.checks import checked_chain as checked_chain
 from ga_dspy.graph.checks import fits_question as fits_question
-from ga_dspy.graph.checks import sound_chain as sound_chain
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph as KnowledgeGraph
 from ga_dspy.graph.knowledge_graph import from_json as from_json
 from ga_dspy.graph.knowledge_graph import to_graphml as to_graphml

@@ -41,7 +41,7 @@ from ga_dspy.graph.phrasing import (
     Statement,
     denials,
     is_agent,
-    is_sort,
+    is_class_word,
     read_question,
     role_asked,
     roles_stated,
@@ -127,7 +127,7 @@ class Case(NamedTuple):
         return [end for link in self.links for end in link.relation.ends]
 
 
-def sound_chain(
+def checked_chain(
     graph: KnowledgeGraph, question: str, answer: str, passages: Mapping[str, Passage]
 ) -> tuple[Relation, ...]:
     """Return the chain of evidence from a question to an answer if it passes all checks.
@@ -297,7 +297,11 @@ def _lacks_word(case: Case) -> bool:
     telling, order = case.question.telling, word_table("order")
     for asked in case.question.asked:
         i, word, meanings = asked
-        if word in order or not meanings.isdisjoint(related) or is_sort(case.question.words, i):
+        if (
+            word in order
+            or not meanings.isdisjoint(related)
+            or is_class_word(case.question.words, i)
+        ):
             continue
         if i in telling and not (is_agent(word) and meanings & kinds):
             return True
@@ -353,7 +357,7 @@ def _has_wrong_direction(case: Case) -> bool:
         return False
     for i, word, meanings in case.question.asked:
         is_action = i in case.question.telling or "than" in tokens[i + 1 : i + 2]
-        is_third_person = word.endswith("s") and not is_sort(tokens, i)
+        is_third_person = word.endswith("s") and not is_class_word(tokens, i)
         asked = role_asked(tokens, i) if is_action or is_third_person else ""
         if not asked or meanings & SYMMETRIC:
             continue
@@ -561,7 +565,9 @@ def _is_same(case: Case, reached: Mapping[str, _Reached]) -> bool:
     The last content word of the question names the value; those before it lead there.
     """
     tokens = case.question.words
-    asked = [e.meanings for e in case.question.asked if e.is_kind or not is_sort(tokens, e.place)]
+    asked = [
+        e.meanings for e in case.question.asked if e.is_kind or not is_class_word(tokens, e.place)
+    ]
     if len(reached) < 2 or not asked:
         return False
     *way, last = asked

@@ -32,8 +32,8 @@ from ga_dspy.graph.identity import (
     is_acronym,
     is_nickname,
     near_duplicate,
-    says_same,
     split_qualifier,
+    states_identity,
     without_legal_form,
     words_in_digits,
 )
@@ -51,7 +51,7 @@ from ga_dspy.graph.traits import (
     telling,
     traits,
 )
-from ga_dspy.mentions import BEFORE_OR_BEHIND
+from ga_dspy.mentions import BEFORE_OR_AFTER
 from ga_dspy.text import normalise
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
         yield from (alias_of(one.name, a, "stated alias", one.passages) for a in one.aliases)
     for relation in relations:
         (head, tail), where = relation.ends, passages_of(relation)
-        if says_same(relation.relation):
+        if states_identity(relation.relation):
             yield Match(known[head], known[tail], "same as", where)
         elif found_alias := _ALIAS_RELATION.fullmatch(normalise(relation.relation)):
             head, tail = (tail, head) if found_alias["reversed"] else (head, tail)
@@ -241,20 +241,22 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
     yield from _legal_forms(found)
     keys = {one.key for one in found}
     for key in sorted(keys):
-        yield from (Match(key, other, "spelling") for other in respelled(key) if other in keys)
+        yield from (
+            Match(key, other, "spelling") for other in alternative_keys(key) if other in keys
+        )
     for key, other in near_pairs(keys):
         if key in stated or other in stated:
             yield Match(key, other, "spelling")
 
 
-def respelled(key: str) -> Iterator[str]:
+def alternative_keys(key: str) -> Iterator[str]:
     """Yield the alternative keys of a name: another word order, or no honorific.
 
-    >>> [*respelled("lake orda"), *respelled("sir ian mckellen")]
+    >>> [*alternative_keys("lake orda"), *alternative_keys("sir ian mckellen")]
     ['orda lake', 'ian mckellen']
     """
     first, _, rest = key.partition(" ")
-    if first in BEFORE_OR_BEHIND:
+    if first in BEFORE_OR_AFTER:
         yield f"{rest} {first}"
     if first in _HONORIFICS and " " in rest:
         yield rest
@@ -262,7 +264,7 @@ def respelled(key: str) -> Iterator[str]:
 
 def states_alias(relation: str) -> bool:
     """Return whether a relation of this wording means that its ends name one entity."""
-    return says_same(relation) or _ALIAS_RELATION.fullmatch(normalise(relation)) is not None
+    return states_identity(relation) or _ALIAS_RELATION.fullmatch(normalise(relation)) is not None
 
 
 def _by_fullness(name: str, alias: str) -> tuple[str, str]:

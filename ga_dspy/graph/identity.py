@@ -185,10 +185,10 @@ def _in_digits(word: str) -> str:
     return str(NUMBER_WORDS.get(word, "")) or _BRITISH.sub(r"\1or\2", word)
 
 
-def says_same(relation: str) -> bool:
+def states_identity(relation: str) -> bool:
     """Return whether a relation states that its two ends are the same entity.
 
-    >>> says_same("is the same as"), says_same("same year as its rival")
+    >>> states_identity("is the same as"), states_identity("same year as its rival")
     (True, False)
     """
     return _SAME_AS.fullmatch(normalise(relation)) is not None

@@ -23,7 +23,13 @@ from ga_dspy.graph.clusters import (
     passages_of,
     references,
 )
-from ga_dspy.graph.identity import identity, relation_key, says_same, split_qualifier, split_title
+from ga_dspy.graph.identity import (
+    identity,
+    relation_key,
+    split_qualifier,
+    split_title,
+    states_identity,
+)
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value, grouped
 from ga_dspy.graph.traits import Traits, contradict, ids_in, kind_of, traits, wordings_of
 from ga_dspy.passage import Passage
@@ -281,7 +287,7 @@ def shown_relations(
     for relation in relations:
         head, tail = (node[end, passages_of(relation)] for end in relation.ends)
         if head == tail:
-            tail = head if says_same(relation.relation) else relation.tail
+            tail = head if states_identity(relation.relation) else relation.tail
         if normalise(head) != normalise(tail):
             same[head, _meaning(relation.relation), tail].append(relation)
     shown = []

@@ -12,7 +12,7 @@ from itertools import chain, dropwhile, groupby, pairwise
 from typing import Final, Literal, NamedTuple, Self
 
 from ga_dspy import lexicon
-from ga_dspy.graph.identity import says_same, split_qualifier
+from ga_dspy.graph.identity import split_qualifier, states_identity
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.paths import entries_in, is_class, meanings_in, meanings_of, named_in, word_table
 from ga_dspy.graph.records import Relation
@@ -119,7 +119,7 @@ def _stated(
     of_ends = set(fold_words(" ".join((*heads, *tails))).split())
     others = (word for word in fold_words(relation.relation).split() if word not in of_ends)
     content = [word for word in others if word not in STOPWORDS or word in word_table("meanings")]
-    if says_same(relation.relation):
+    if states_identity(relation.relation):
         return *_part(sentence, ends, ()), frozenset()
     if not content:
         is_joined = tail is not None and _is_joined(relation.relation, sentence[: tail[0]])
@@ -292,7 +292,7 @@ class Question(NamedTuple):
             before, after = self.words[i - 1] if i else "", self.words[i + 1 : i + 2]
             is_held = before in ("s", NAME) or after in (("of",), ("for",))
             is_action = word in word_table("meanings") or is_verb(word) or is_agent(word)
-            is_property = is_action or (is_held and not is_sort(self.words, i))
+            is_property = is_action or (is_held and not is_class_word(self.words, i))
             if is_property and word not in word_table("order") and not word.isdecimal():
                 found.add(i)
         return frozenset(found)
@@ -346,10 +346,10 @@ def is_agent(word: str) -> bool:
     return word.endswith(("er", "or"))
 
 
-def is_sort(tokens: Sequence[str], i: int) -> bool:
+def is_class_word(tokens: Sequence[str], i: int) -> bool:
     r"""Return whether a word is the class of the entity asked for or named, not a property.
 
-    >>> [is_sort("which drug treats the king of \0".split(), i) for i in (1, 4)]
+    >>> [is_class_word("which drug treats the king of \0".split(), i) for i in (1, 4)]
     [True, False]
     """
     _, before, after = _around(tokens, i)

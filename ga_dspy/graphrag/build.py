@@ -27,9 +27,9 @@ from ga_dspy.graphrag.extraction import (
     Extractor,
     FinishedSteps,
     finished_key,
-    needed_lm,
     outcome_of,
     reading_key,
+    require_lm,
 )
 from ga_dspy.graphrag.records import Rules, Sources
 from ga_dspy.graphrag.stored import (
@@ -54,7 +54,7 @@ from ga_dspy.retrieval import Changes, Index
 from ga_dspy.retrieval.encoders import Progress, silent
 from ga_dspy.retrieval.store import not_empty, writing
 from ga_dspy.signatures.prompt import render_passage
-from ga_dspy.storage import MANIFEST, write_whole
+from ga_dspy.storage import MANIFEST, write_atomically
 from ga_dspy.text import estimate_tokens
 
 CALLS: Final = "calls.sqlite"
@@ -229,7 +229,7 @@ def record_passages(
             new = {key: step for key, step in steps.items() if known.get(key) != step}
             if new and stored:  # from here on, the stored graph counts as outdated
                 stored.manifest = stored.manifest.model_copy(update={"settings": ""})
-                write_whole(folder / MANIFEST, stored.manifest.model_dump_json(indent=2))
+                write_atomically(folder / MANIFEST, stored.manifest.model_dump_json(indent=2))
             journal.record(new)
         changes = index.upsert([*given], delete=removed, progress=progress)
         return _update(Reader(folder, index, progress, before), stored, settings), changes
@@ -376,7 +376,7 @@ class Reader:
             known = before.model_dump(include={"extraction", "lm", "extractor"}) if before else {}
             self.stated = {"extraction": "", **known}
             return
-        self.lm = needed_lm(self.lm, self.extractor.extract)
+        self.lm = require_lm(self.lm, self.extractor.extract)
         extraction = self.extractor.fingerprint(self.lm)
         if before and before.extraction not in ("", extraction):
             raise InputError(
@@ -385,7 +385,7 @@ class Reader:
                 expected="the same LM, instructions and settings for all passages of a graph",
                 remedy="pass the same LM and extractor, or build into another folder",
             )
-        name, settings = str(getattr(self.lm, "model", "")), self.extractor.own_settings()
+        name, settings = str(getattr(self.lm, "model", "")), self.extractor.nondefault_settings()
         self.stated = {"extraction": extraction, "lm": name, "extractor": settings}
 
     def read(

@@ -26,15 +26,15 @@ from ga_dspy.graph import linearise, normalise
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.graphrag.extraction import (
     FinishedSteps,
-    chosen_lm,
     digest_of,
-    needed_lm,
     nondefault_settings,
     outcome_of,
+    require_lm,
+    resolve_lm,
 )
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, StepFailed, ask, drive
-from ga_dspy.programs.loop import name_outage
+from ga_dspy.programs.loop import wrap_errors
 from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.reading import fit_passages
 from ga_dspy.programs.settings import check_whole
@@ -55,7 +55,7 @@ LARGEST: Final = 60
 SMALLEST: Final = 3
 """The minimum number of entities in a community."""
 
-DEEPEST: Final = 4
+MAX_LEVELS: Final = 4
 _SEED: Final = 20_240_607
 _MAX_LINES: Final = 80
 _LEAVING_EACH: Final = 3
@@ -96,7 +96,7 @@ def find_communities(graph: CorpusGraph) -> tuple[Community, ...]:
     connected = graph.network.connected_components()
     communities: list[Community] = []
     pending = [(-1, sorted(part, key=names.__getitem__)) for part in connected]
-    for level in range(DEEPEST):
+    for level in range(MAX_LEVELS):
         divided = [
             (parent, part)
             for parent, nodes in pending
@@ -215,7 +215,7 @@ def summarise(predictor: dspy.Predict, graph: str) -> Conversation[Summary]:
         inputs["feedback"] = f"not in the graph: {', '.join(wrong)}"
         # If the second attempt fails, the grounded sentences of the first one remain.
         with suppress(StepFailed):
-            reply = yield from name_outage("summarise", ask("summarise", predictor, inputs, meter))
+            reply = yield from wrap_errors("summarise", ask("summarise", predictor, inputs, meter))
     return _ground_summary(reply, graph)
 
 
@@ -286,7 +286,7 @@ class Summaries:
         """
         summaries: dict[str, Summary | str]
         summaries, missing = self._split(communities, lm)
-        lm = needed_lm(lm, self.predictor) if missing else lm
+        lm = require_lm(lm, self.predictor) if missing else lm
         fingerprint = self.fingerprint(lm)
 
         def write(community: Community) -> tuple[str, Summary | str]:
@@ -327,7 +327,7 @@ class Summaries:
 
     def fingerprint(self, lm: Any = None) -> str:
         """Return a hash of the prompt and the LM."""
-        lm = chosen_lm(lm, self.predictor)
+        lm = resolve_lm(lm, self.predictor)
         state = {k: v for k, v in self.predictor.dump_state().items() if k != "lm"}
         more = nondefault_settings(self.predictor, lm)
         return digest_of([state, getattr(lm, "model", ""), *([more] if more else [])])

@@ -262,7 +262,7 @@ class CorpusGraph:
         return Mentions(mentions, self.rules.overrides)
 
     def derive(self, make: Callable[[CorpusGraph], Made]) -> Made:
-        """Return an object that `make` derives from this graph, such as `Wiring`; cached by `make`.
+        """Return what `make` derives from this graph, such as `Adjacency`; cached by `make`.
 
         Each caller's graph has a separate cache, so nothing leaks between callers.
         """

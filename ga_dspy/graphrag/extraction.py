@@ -111,14 +111,14 @@ class Extractor(Configured):
         """Read passages from a coroutine."""
         return await adrive(self._read(passage))
 
-    def own_settings(self) -> dict[str, Any]:
+    def nondefault_settings(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults, as JSON values."""
         declared = self.declared()
         return {n: value for n, value in self.settings().items() if value != declared[n].default}
 
     def fingerprint(self, lm: Any = None) -> str:
         """Return a hash of the instructions, fields, demos, settings and LM."""
-        lm, own = chosen_lm(lm, self.extract), self.own_settings()
+        lm, own = resolve_lm(lm, self.extract), self.nondefault_settings()
         if self.gleanings:
             own["glean"] = self.glean.dump_state()
         names = ("temperature", "max_tokens", "reasoning_effort")
@@ -222,18 +222,18 @@ def _stated_in(passage: Passage, update: GraphUpdate) -> GraphUpdate:
 # --- Shared by extraction and summaries: the LM, fingerprints, failures, the journal.
 
 
-def chosen_lm(lm: Any, predictor: dspy.Predict) -> Any:
+def resolve_lm(lm: Any, predictor: dspy.Predict) -> Any:
     """Return the given LM, else the predictor's, else the configured one; None if there is none."""
     return lm or predictor.lm or dspy.settings.lm
 
 
-def needed_lm(lm: Any, predictor: dspy.Predict) -> Any:
+def require_lm(lm: Any, predictor: dspy.Predict) -> Any:
     """Return the given LM, else the predictor's, else the configured one.
 
     Raises:
         InputError: There is none.
     """
-    lm = chosen_lm(lm, predictor)
+    lm = resolve_lm(lm, predictor)
     if lm is None:
         raise InputError(
             "no LM is configured",
@@ -373,7 +373,7 @@ def propose_schema(
         StepFailed: The LM proposed no usable schema, or found no relation.
     """
     corpus, extractor = list(passages), Extractor()
-    lm = needed_lm(lm, extractor.extract)
+    lm = require_lm(lm, extractor.extract)
     size = min(sample, len(corpus))
     chosen = [corpus[n * len(corpus) // size] for n in range(size)]
     updates = list[GraphUpdate]()

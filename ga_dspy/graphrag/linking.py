@@ -26,7 +26,7 @@ from ga_dspy.graph.identity import identity, split_qualifier, words_in_digits
 from ga_dspy.graph.records import grouped
 from ga_dspy.graph.traits import is_placed_kind, kind_of
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
-from ga_dspy.graphrag.walk import GraphPath, Neighbourhood, Wiring
+from ga_dspy.graphrag.walk import Adjacency, GraphPath, Neighbourhood
 from ga_dspy.retrieval.encoders import Encoder, Reranker, encode_texts, rerank
 from ga_dspy.retrieval.engine import top
 from ga_dspy.text import ARTICLES, CONNECTORS, STOPWORDS, fold, fold_words, longest_matches
@@ -100,12 +100,12 @@ class Lexicon:
         types: The type of each node.
         names: The words of names and aliases, by node.
         described: The words of types and attributes, by node.
-        relations: The words of relations, by row of `Wiring.wordings`.
+        relations: The words of relations, by row of `Adjacency.wordings`.
         surnames: The node of each normalised surname that only one person has.
     """
 
     def __init__(self, graph: CorpusGraph) -> None:
-        nodes, self.wiring = graph.tables.nodes, graph.derive(Wiring)
+        nodes, self.wiring = graph.tables.nodes, graph.derive(Adjacency)
         self.shown: list[str] = nodes["name"].to_pylist()
         self.types: list[str] = nodes["type"].to_pylist()
         aliases, attributes = nodes["aliases"].to_pylist(), nodes["attributes"].to_pylist()
@@ -379,7 +379,7 @@ def profile(node: int, graph: CorpusGraph) -> str:
     >>> profile(0, CorpusGraph.of({"p": stated}))
     'Oslo. Oslo in Norway'
     """
-    lexicon, wiring = graph.derive(Lexicon), graph.derive(Wiring)
+    lexicon, wiring = graph.derive(Lexicon), graph.derive(Adjacency)
     _, edges = wiring.touching(np.array([node]))
     common = wiring.often[wiring.wording_of[edges]]
     chosen = edges[np.lexsort((edges, common))][:PROFILE_EDGES].tolist()

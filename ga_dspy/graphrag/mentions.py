@@ -15,10 +15,10 @@ from typing import NamedTuple
 from ga_dspy.graph import Relation, normalise
 from ga_dspy.graph.clusters import (
     Cluster,
+    alternative_keys,
     key_of,
     near_in_batch,
     passages_of,
-    respelled,
     states_alias,
     words_and_rest,
 )
@@ -213,7 +213,7 @@ class Mentions:
         """Yield the tokens that a key offers and seeks, as in `matches` and `gather`."""
         is_long, last = " " in key, key.rpartition(" ")[2]
         yield True, "key", key
-        for other in (without_legal_form(key), *respelled(key)):
+        for other in (without_legal_form(key), *alternative_keys(key)):
             yield False, "key", other
         for letters in initials(key):
             yield True, "initials", letters

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, cast, get_args
 import dspy
 
 from ga_dspy.errors import InputError
-from ga_dspy.graph import KnowledgeGraph, prune, sound_chain
+from ga_dspy.graph import KnowledgeGraph, checked_chain, prune
 from ga_dspy.graph.clusters import passages_of
 from ga_dspy.graph.records import grouped
 from ga_dspy.graphrag.communities import Topic, rank_topics, summaries_text, topics_at, topics_with
@@ -298,7 +298,7 @@ class GraphRAG(MultiHopProgram):
         # The question does not mention entities that were linked by another spelling or by meaning.
         linked = " ; ".join((inquiry.question, *(link.name for link in inquiry.found.linked)))
         texts = (inquiry.question, linked)
-        chains = (sound_chain(inquiry.graph, text, end.answer, known) for text in texts)
+        chains = (checked_chain(inquiry.graph, text, end.answer, known) for text in texts)
         links = chain_links(next(filter(None, chains), ()), known)
         quoted = dict.fromkeys(link.passage_id for link in links)
         inquiry.quoted = tuple(known[id] for id in quoted if id not in read)

@@ -25,7 +25,7 @@ from ga_dspy.retrieval.engine import top
 _HUB_COST, _VALUE_COST, _COMMON_COST = 0.12, 1.0, 0.06
 
 
-class Wiring:
+class Adjacency:
     """The edges at each node of a corpus graph, as arrays; keeps no reference to the graph.
 
     Attributes:
@@ -87,7 +87,7 @@ class Wiring:
 MAX_NODES: Final = 200
 """The maximum number of entities in a neighbourhood."""
 
-HUB: Final = 50
+HUB_DEGREE: Final = 50
 """Nodes with many more edges than this pass on little of their closeness."""
 
 _UNASKED: Final = 0.2
@@ -108,7 +108,7 @@ class Neighbourhood(NamedTuple):
 
 
 def expand(
-    wiring: Wiring,
+    wiring: Adjacency,
     starts: Mapping[int, float],
     fit: NDArray[np.floating],
     *,
@@ -136,7 +136,7 @@ def expand(
     followed = [np.zeros(0, dtype=np.int64)]
     for hop in range(1, hops + 1):
         near, edges = wiring.touching(frontier)
-        damping = 1 / np.sqrt(1 + wiring.degrees[near] / HUB)
+        damping = 1 / np.sqrt(1 + wiring.degrees[near] / HUB_DEGREE)
         gains = close[near] * damping * wiring.confidence[edges] * (_UNASKED + fit[edges])
         gains *= wiring.weights[edges]
         others = wiring.across(near, edges)
@@ -232,7 +232,7 @@ def fuse(scores: Mapping[str, float], visited: Mapping[str, float], share: float
 
 # --- The cheapest paths between two entities.
 
-CROWD: Final = 500
+MAX_EXPANDED_DEGREE: Final = 500
 """Nodes with more edges are not expanded: the searches from both ends may only meet there."""
 
 _MAX_EDGES: Final = 2000
@@ -256,7 +256,7 @@ class GraphPath(NamedTuple):
     @classmethod
     def along(cls, graph: CorpusGraph, start: int, edges: Iterable[int]) -> GraphPath:
         """Make the path that starts at a node and follows some edges."""
-        wiring, path = graph.derive(Wiring), list(map(int, edges))
+        wiring, path = graph.derive(Adjacency), list(map(int, edges))
         nodes, text = [start], graph.name(start)
         for edge in path:
             head, tail = int(wiring.heads[edge]), int(wiring.tails[edge])
@@ -281,7 +281,7 @@ def shortest_paths(graph: CorpusGraph, source: int, target: int, k: int) -> list
     """
     if source == target:
         return []
-    wiring = graph.derive(Wiring)
+    wiring = graph.derive(Adjacency)
     costs = wiring.costs
     edges = _edges_between(wiring, source, target)
     edges = edges[np.lexsort((edges, costs[edges]))][:_MAX_EDGES]
@@ -344,9 +344,9 @@ def find_named(graph: CorpusGraph, name: str) -> tuple[int, ...]:
     return found
 
 
-def _edges_between(wiring: Wiring, source: int, target: int) -> NDArray[np.int64]:
+def _edges_between(wiring: Adjacency, source: int, target: int) -> NDArray[np.int64]:
     """Return the edges on paths of at most `MAX_HOPS` hops between two nodes."""
-    fans_out = wiring.degrees <= CROWD
+    fans_out = wiring.degrees <= MAX_EXPANDED_DEGREE
     # Breadth-first from each end: over half the distance anywhere, then only among nodes that the
     # other search has reached.
     distances = np.full((2, len(fans_out)), -1)

@@ -22,7 +22,7 @@ from typing import Any, cast
 import dspy
 
 from ga_dspy.artifact import save
-from ga_dspy.errors import ArtifactError, InputError, RunAborted, listed, need_package
+from ga_dspy.errors import ArtifactError, InputError, RunAborted, check_installed, listed
 from ga_dspy.eval import Report, normalise, protocol_of, run
 from ga_dspy.eval.plots import plot_costs, save_plot
 from ga_dspy.eval.protocol import questions_digest
@@ -33,11 +33,11 @@ from ga_dspy.optimize import recipes
 from ga_dspy.optimize.demos import prompts, sanitise
 from ga_dspy.optimize.metric import DEMO_THRESHOLD, AnswerMetric
 from ga_dspy.optimize.recipes import Estimate, Examples, Job, Recipe
-from ga_dspy.optimize.trials import Candidate, Outcome, Trials, mark_of, transplanted
+from ga_dspy.optimize.trials import Candidate, Outcome, Trials, program_digest, with_candidate_state
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.program import split_lms
 from ga_dspy.secrets import CleanStream, check_addresses
-from ga_dspy.storage import write_whole
+from ga_dspy.storage import write_atomically
 
 RUN = "run"
 """The folder, in the output folder, of everything but the artifact."""
@@ -152,7 +152,7 @@ def compile(
             compiled, stopped = _search(job, trials, baseline)
             chosen, dropped, cut_short = _choose(job, trials, baseline, compiled)
         stopped, after, rejected = stopped or cut_short, before, None
-        if is_changed := mark_of(chosen) != mark_of(job.given):
+        if is_changed := program_digest(chosen) != program_digest(job.given):
             after, cut_short = _measure(job, ledger, chosen, "after")
             stopped = stopped or cut_short
         ledger.wait()
@@ -174,7 +174,7 @@ def compile(
             failures=failures,
             rejected=rejected,
             candidates=tuple(trials.candidates),
-            mark=mark_of(chosen),
+            mark=program_digest(chosen),
             prompts_before=prompts(job.given),
             prompts_after=prompts(chosen),
             dropped_demos=dropped,
@@ -197,7 +197,7 @@ def _check(job: Job) -> None:
     check_sets(job.sets)
     job.recipe.check(len(job.sets["train"]), job.lms)
     job.recipe.check_program(job.given)
-    need_package("scipy", "search")
+    check_installed("scipy", "search")
     job.given.check_ready()
     recipe = {"name": job.recipe.name, "parameters": asdict(job.recipe)}
     if fault := _why_unsavable(job.given, recipe=recipe, lms=job.lms, data=job.data):
@@ -297,7 +297,7 @@ def _choose(
     # If a cap ends the choice, the gate names it, and the program as given is kept.
     with suppress(BudgetExceeded), _recorded(job, trials, gate) as gated:
         if compiled is not None:
-            gated.score(transplanted(job.given, compiled))
+            gated.score(with_candidate_state(job.given, compiled))
         while (best := trials.best()) is not None:
             clean, faults = sanitise(best, job.sets["train"], DEMO_THRESHOLD)
             unsavable = "" if faults else _why_unsavable(best)
@@ -429,7 +429,7 @@ def _write(program: MultiHopProgram, outcome: Outcome, lms: Mapping[str, dspy.Ba
         overwrite=True,
     )
     summary = json.dumps(outcome.summary(), ensure_ascii=False, indent=2)
-    write_whole(outcome.artifact / SUMMARY, summary + "\n")
+    write_atomically(outcome.artifact / SUMMARY, summary + "\n")
     outcome.figure.unlink(missing_ok=True)  # of an earlier compilation
     if find_spec("matplotlib") and outcome.points:
         title, n = "Candidates: F1 against tokens per question", outcome.data["validation"]["n"]

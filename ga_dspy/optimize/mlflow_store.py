@@ -1,7 +1,7 @@
 """An MLflow store: its address, its client, and what is removed before anything is sent.
 
-`reaching` is the only place that catches errors of a store. Everything sent passes through
-`publishable`, because people who can read a store must not see your keys.
+`mlflow_client` is the only place that catches errors of a store. Everything sent passes through
+`without_secrets`, because people who can read a store must not see your keys.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def store_uri(uri: str | None, root: Path) -> str:
 
 
 @contextmanager
-def reaching(uri: str) -> Iterator[MlflowClient]:
+def mlflow_client(uri: str) -> Iterator[MlflowClient]:
     """Point MLflow at a store and its model registry, and yield the client.
 
     A server that does not answer fails after two attempts of ten seconds; settings in the
@@ -161,7 +161,7 @@ def resolve(uri: str, *, tracking_uri: str | None = None) -> Path:
     folder = uri if uri.startswith("runs:") else f"{uri}/artifacts"
     target = tempfile.mkdtemp(prefix="ga-dspy-artifact-")
     atexit.register(shutil.rmtree, target, ignore_errors=True)
-    with reaching(store) as client:
+    with mlflow_client(store) as client:
         from mlflow.artifacts import download_artifacts
         from mlflow.exceptions import MlflowException
 
@@ -182,7 +182,7 @@ def resolve(uri: str, *, tracking_uri: str | None = None) -> Path:
 # --- Remove secrets from what is sent
 
 
-def publishable(value: object, known: Collection[str] = ()) -> Any:
+def without_secrets(value: object, known: Collection[str] = ()) -> Any:
     """Return a value as JSON, with everything that looks like a secret replaced by its kind.
 
     Texts are checked line by line, so that a prompt loses only the lines with secrets.
@@ -191,7 +191,7 @@ def publishable(value: object, known: Collection[str] = ()) -> Any:
         value: The value to send.
         known: Secrets in addition to those of this process.
 
-    >>> publishable({"recipe": "gepa", "api_key": "abc", "notes": ["fine", "sk-" + 20 * "x"]})
+    >>> without_secrets({"recipe": "gepa", "api_key": "abc", "notes": ["fine", "sk-" + 20 * "x"]})
     {'recipe': 'gepa', 'api_key': '(withheld)', 'notes': ['fine', '(withheld: an API key)']}
     """
     plain = to_jsonable_python(value, inf_nan_mode="null", fallback=str)

@@ -18,7 +18,7 @@ import dspy
 import pydantic
 from pydantic import NonNegativeInt, PositiveInt
 
-from ga_dspy.errors import InputError, need_package, unknown
+from ga_dspy.errors import InputError, check_installed, unknown
 from ga_dspy.lm.dspy_private import model_info, rate
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.lm.store import NOTHING, Caps, Gate, Spent
@@ -72,7 +72,7 @@ class Recipe:
             MissingExtra, InputError: Something is missing.
         """
         if self.package:
-            need_package(*self.package)
+            check_installed(*self.package)
         for role in self.roles:
             if role not in lms:
                 option = "lm" if role == "task" else f"{role}_lm"

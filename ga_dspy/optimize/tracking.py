@@ -18,7 +18,13 @@ from pydantic import TypeAdapter
 from ga_dspy.artifact import FILES
 from ga_dspy.eval import Protocol, Report, paired_test
 from ga_dspy.eval.report import usage_by_step
-from ga_dspy.optimize.mlflow_store import ROOT, experiment_of, publishable, reaching, store_uri
+from ga_dspy.optimize.mlflow_store import (
+    ROOT,
+    experiment_of,
+    mlflow_client,
+    store_uri,
+    without_secrets,
+)
 from ga_dspy.optimize.trials import AS_GIVEN, Candidate, Outcome
 from ga_dspy.secrets import without_password
 
@@ -116,7 +122,7 @@ def track_compilation(
         for candidate in outcome.candidates:
             _log_candidate(candidate, outcome, experiment)
         mlflow.log_table(_table(after), "predictions.json")
-        mlflow.log_dict(publishable(_record(after)), REPORT)
+        mlflow.log_dict(without_secrets(_record(after)), REPORT)
         for file in FILES:
             mlflow.log_artifact(str(outcome.artifact / file), ARTIFACT)
         if outcome.figure.is_file():
@@ -165,7 +171,7 @@ def _log_candidate(c: Candidate, outcome: Outcome, experiment: str) -> None:
         cost = {f"cost/{part}": getattr(c, part) for part in ("calls", "tokens", "seconds")}
         _log_metrics({"validation/score": c.score, **cost})
         text = "\n\n".join(f"=== {name} ===\n{prompt}" for name, prompt in prompts.items())
-        mlflow.log_text(publishable(text), "prompts.txt")
+        mlflow.log_text(without_secrets(text), "prompts.txt")
     curves = {"score": c.score, "best": c.best, "tokens": c.tokens}
     _log_metrics({f"candidates/{name}": value for name, value in curves.items()}, step=c.number)
 
@@ -178,7 +184,7 @@ def score_card(outcome: Outcome) -> str:
     scores = f"F1 {before.f1:.1f} → {after.f1:.1f}, EM {before.em:.1f} → {after.em:.1f}"
     cost = f"{spent.calls:,} LM calls, {spent.tokens:,} tokens, {outcome.seconds:,.0f} s"
     card = f"**{outcome.verdict}** by {outcome.recipe}: {scores} ({p_value}); {cost}{stopped}"
-    return str(publishable(card))
+    return str(without_secrets(card))
 
 
 # --- The registry: compiled programs as models, and the champion among them
@@ -222,9 +228,9 @@ def _register_prompts(client: MlflowClient, name: str, outcome: Outcome) -> list
         title = re.sub(r"[^\w.-]+", "-", f"{name}.{predictor}", flags=re.ASCII)
         given = outcome.prompts_before.get(predictor)
         if given is not None and client.get_prompt(title) is None:
-            client.register_prompt(title, publishable(str(given)), AS_GIVEN)
+            client.register_prompt(title, without_secrets(str(given)), AS_GIVEN)
         message = f"by {outcome.recipe}: {outcome.verdict}"
-        versions.append(client.register_prompt(title, publishable(str(prompt)), message))
+        versions.append(client.register_prompt(title, without_secrets(str(prompt)), message))
     return versions
 
 
@@ -301,7 +307,7 @@ def decide(outcome: Outcome, champion: Report | None) -> tuple[bool, str]:
 
 def _published(protocol: Protocol) -> Protocol:
     """Return a protocol without secrets, as the stored record of a champion has it."""
-    return Protocol.model_validate(publishable(protocol.model_dump(mode="json")))
+    return Protocol.model_validate(without_secrets(protocol.model_dump(mode="json")))
 
 
 def _champion(client: MlflowClient, name: str) -> Report | None:
@@ -355,7 +361,7 @@ def _track_once(
     store: str, root: Path, name: str, kind: str, same: str, log: Callable[[MlflowClient, str], str]
 ) -> Tracked:
     """Log a run, unless a finished one has the same tag; `log` returns its place, if any."""
-    with reaching(store) as client:
+    with mlflow_client(store) as client:
         experiment = experiment_of(client, store, root)
         where = f"tags.`{_SAME}` = '{same}' and attributes.status = 'FINISHED'"
         if found := client.search_runs([experiment], where, max_results=1):
@@ -369,7 +375,7 @@ def _open_run(experiment: str, name: str, kind: str, same: str = "") -> ActiveRu
     """Start a run, which ends with the `with` block."""
     import mlflow
 
-    tags, name = {"ga_dspy.kind": kind, _SAME: same}, publishable(name)
+    tags, name = {"ga_dspy.kind": kind, _SAME: same}, without_secrets(name)
     return mlflow.start_run(experiment_id=experiment, run_name=name, nested=True, tags=tags)
 
 
@@ -378,7 +384,7 @@ def _log_params(values: Mapping[str, Any]) -> None:
     import mlflow
     import pandas as pd
 
-    flat = pd.json_normalize(publishable(values)).to_dict("records")[0]
+    flat = pd.json_normalize(without_secrets(values)).to_dict("records")[0]
     # Names from a schema may have characters that MLflow refuses.
     mlflow.log_params({re.sub(r"[^/\w.\- :]", "_", name): value for name, value in flat.items()})
 
@@ -433,7 +439,7 @@ def _table(report: Report) -> Any:
         if report.protocol.judge:
             row["judge"] = result.judged.right if result.judged else None
         rows.append(row)
-    return pd.DataFrame(publishable(rows))
+    return pd.DataFrame(without_secrets(rows))
 
 
 def _digest(value: object) -> str:

@@ -237,8 +237,8 @@ class Trials(BaseCallback):
         program = self._running.pop(call_id, None)
         if program is None or exception is not None:
             return
-        tried = transplanted(self._given, program)
-        mark = mark_of(tried)
+        tried = with_candidate_state(self._given, program)
+        mark = program_digest(tried)
         tokens = sum(prediction.get("tokens") or 0 for _, prediction, _ in outputs.results)
         with self._lock:
             if any(known.mark == mark for known in self.candidates):
@@ -268,16 +268,16 @@ class Trials(BaseCallback):
 
     def discard(self, rejected: MultiHopProgram) -> None:
         """Exclude a program from the choice."""
-        del self._programs[mark_of(rejected)]
+        del self._programs[program_digest(rejected)]
 
 
-def mark_of(program: MultiHopProgram) -> str:
+def program_digest(program: MultiHopProgram) -> str:
     """Return a digest of a program's prompts and settings: twelve hexadecimal digits."""
     settings = json.dumps(program.settings(), sort_keys=True)
     return hashlib.sha256(f"{fingerprint(program)} {settings}".encode()).hexdigest()[:12]
 
 
-def transplanted(given: MultiHopProgram, candidate: Any) -> MultiHopProgram:
+def with_candidate_state(given: MultiHopProgram, candidate: Any) -> MultiHopProgram:
     """Return a copy of the given program with a candidate's settings, instructions and demos.
 
     Nothing else is copied: optimizers attach other objects to candidates (all other candidates,

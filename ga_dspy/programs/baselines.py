@@ -47,7 +47,7 @@ class ClosedBook(MultiHopProgram):
         """Answer."""
         reply = yield from loop.ask_answer(state)
         answer = reply.answer or "" if reply is not None else ""
-        return loop.predict(state, Conclusion.without_citing(answer, {}))
+        return loop.predict(state, Conclusion.uncited(answer, {}))
 
 
 # --- Vanilla RAG: retrieve once, then answer; the baseline of all comparisons.
@@ -195,7 +195,7 @@ class SearchR1(IterativeProgram):
                     loop.choose_query(state, next_query, _NEITHER)
             query, rule = (yield from loop.end_round(state)), ""
         if answer:
-            return loop.predict(state, Conclusion.without_citing(answer, state.reading.passages))
+            return loop.predict(state, Conclusion.uncited(answer, state.reading.passages))
         return loop.predict(state, (yield from loop.answer(state)))
 
     def _first_turn(self, state: State) -> Conversation[tuple[str, str, str]]:

@@ -151,13 +151,13 @@ class Ask:
     @with_callbacks  # type: ignore[untyped-decorator]
     def __call__(self, **kwargs: Any) -> dspy.Prediction:
         """Call the module, and DSPy's callbacks with the inputs and the prediction."""
-        with self.meter.counting(self.step, usual_adapter(self.predictor)):
+        with self.meter.counting(self.step, default_adapter(self.predictor)):
             return self.predictor(**self.arguments)
 
     @with_callbacks  # type: ignore[untyped-decorator]
     async def acall(self, **kwargs: Any) -> dspy.Prediction:
         """Call the module from a coroutine; in a worker thread if it has no `aforward`."""
-        with self.meter.counting(self.step, usual_adapter(self.predictor)):
+        with self.meter.counting(self.step, default_adapter(self.predictor)):
             if hasattr(type(self.predictor), "aforward"):
                 return await self.predictor.acall(**self.arguments)
             return await in_thread(self.predictor, **self.arguments)
@@ -169,7 +169,7 @@ def _ask_class(step: str) -> type[Ask]:
     return type(step, (Ask,), {})
 
 
-def usual_adapter(module: dspy.Module) -> dspy.Adapter:
+def default_adapter(module: dspy.Module) -> dspy.Adapter:
     """Return the adapter for a module if none is configured: for JSON if it writes facts."""
     kinds = [f.annotation for p in _predictors(module) for f in p.signature.output_fields.values()]
     writes_facts = any(isinstance(kind, type) and issubclass(kind, GraphFacts) for kind in kinds)
@@ -303,7 +303,7 @@ def ask(
         StepFailed: No attempt gave the required fields whole, or the question timed out.
         InputError: The module has no such field.
     """
-    arguments, own = _accepted_inputs(predictor, inputs), own_signature(predictor)
+    arguments, own = _accepted_inputs(predictor, inputs), only_signature(predictor)
     cause = reply = ""
     attempts, rollout, is_shortened, cap = 0, 0, False, _reply_cap(step, predictor)
     while attempts < _ATTEMPTS:
@@ -485,7 +485,7 @@ def lm_of(step: str, module: dspy.Module) -> Any:
     return lm.of_step(step) if isinstance(lm, StepLMs) else lm
 
 
-def own_signature(module: dspy.Module) -> type[dspy.Signature] | None:
+def only_signature(module: dspy.Module) -> type[dspy.Signature] | None:
     """Return the signature of a module's only predictor; None if it has several."""
     predictors = _predictors(module)
     return predictors[0].signature if len(predictors) == 1 else None

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import dspy
 
 from ga_dspy.programs.calls import Conversation, StepFailed, adrive, ask, drive
-from ga_dspy.programs.loop import name_outage
+from ga_dspy.programs.loop import wrap_errors
 from ga_dspy.programs.meter import Meter
-from ga_dspy.programs.program import LONGEST_QUESTION
+from ga_dspy.programs.program import MAX_QUESTION_LENGTH
 from ga_dspy.signatures.prompt import short_text
 
-MOST_TURNS, LONGEST_TURN = 8, 400
+MAX_TURNS, MAX_TURN_LENGTH = 8, 400
 """The latest turns that the prompt shows, and the characters that it shows of each text."""
 
 
@@ -70,15 +70,15 @@ class Rewrite(dspy.Module):
         meter, rewritten, failure = Meter(), "", ""
         if turns:
             lines = []
-            for turn in turns[-MOST_TURNS:]:
+            for turn in turns[-MAX_TURNS:]:
                 for who, text in zip("QA", turn, strict=True):
-                    lines.append(f"{who}: {' '.join(text.split())[:LONGEST_TURN]}")
+                    lines.append(f"{who}: {' '.join(text.split())[:MAX_TURN_LENGTH]}")
             inputs = {"conversation": "\n".join(lines), "question": question}
             try:
                 asked = ask("rewrite", self.rewrite, inputs, meter)
-                reply = yield from name_outage("rewrite", asked)
+                reply = yield from wrap_errors("rewrite", asked)
                 rewritten = " ".join(short_text(reply.standalone_question).split())
-                if len(rewritten) > LONGEST_QUESTION:
+                if len(rewritten) > MAX_QUESTION_LENGTH:
                     rewritten, failure = "", f"rewritten at a length of {len(rewritten):,}"
             except StepFailed as error:
                 failure = str(error)

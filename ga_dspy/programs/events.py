@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 
 from ga_dspy.lm.dspy_private import sync_send_to_stream
 from ga_dspy.programs.reading import Labelled
-from ga_dspy.text import inert
+from ga_dspy.text import defuse_markup
 
 Kind = Literal["search", "passages", "step", "answering", "answer"]
 
@@ -87,7 +87,7 @@ def tell(
     """
     if _LISTENER.get() is not None or dspy.settings.send_stream is not None:
         message, data = describe()
-        yield Event(kind, inert(message), data)
+        yield Event(kind, defuse_markup(message), data)
 
 
 def tell_search(number: int, query: str) -> Generator[Event, Any, None]:

@@ -179,7 +179,7 @@ class Conclusion(NamedTuple):
             # The answer is a sentence, which no passage holds word for word.
             quoted = any(supports_phrase(answer, passages[n].content) for n in cited)
         elif style == "span":
-            holding = holders(answer, passages, cited) or holders(answer, passages)
+            holding = labels_stating(answer, passages, cited) or labels_stating(answer, passages)
             quoted = bool(holding) or (is_judgement(answer) and bool(cited))
             cited = (tuple(n for n in cited if n in holding) and cited) or holding[:1] or cited
         else:
@@ -206,10 +206,10 @@ class Conclusion(NamedTuple):
         return tuple(links) or quotes(self.answer, cited, question)
 
     @classmethod
-    def without_citing(cls, answer: str, passages: Labelled) -> Self:
+    def uncited(cls, answer: str, passages: Labelled) -> Self:
         """Return a conclusion without citations; the first passage that mentions it is cited."""
         answer = answer.strip()
-        cited = holders(answer, passages)[:1]
+        cited = labels_stating(answer, passages)[:1]
         return cls(answer, "answered" if cited else "not in passages", cited, bool(cited))
 
 
@@ -237,7 +237,7 @@ def is_judgement(answer: str) -> bool:
     return bool(_JUDGEMENT.match(answer))
 
 
-def holders(
+def labels_stating(
     answer: str, passages: Labelled, labels: Collection[int] | None = None
 ) -> tuple[int, ...]:
     """Return the labels of the passages that mention a short answer; none for a yes or a no.
@@ -250,7 +250,7 @@ def holders(
     return tuple(n for n in passages if n in among and mentions(answer, passages[n].text))
 
 
-def bears_on(question: str, answer: str, cited: Iterable[Passage]) -> bool:
+def shares_question_word(question: str, answer: str, cited: Iterable[Passage]) -> bool:
     """Return whether a sentence that holds an answer shares a word with the question.
 
     The title counts as part of each sentence, and every sentence holds a yes or a no. If no
@@ -258,8 +258,8 @@ def bears_on(question: str, answer: str, cited: Iterable[Passage]) -> bool:
 
     >>> from ga_dspy.passage import Passage
     >>> town = Passage(id="t", title="Ostvik", text="Ada Lund was mayor from 2001.")
-    >>> bears_on("Who was mayor?", "Ada Lund", [town]), bears_on("Who sang?", "Ada Lund", [town])
-    (True, False)
+    >>> [shares_question_word(q, "Ada Lund", [town]) for q in ("Who was mayor?", "Who sang?")]
+    [True, False]
     """
     wanted, holding = meanings_in(question), list[str]()
     for passage in cited:

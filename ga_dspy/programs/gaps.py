@@ -67,7 +67,7 @@ class Gap(BaseModel):
             raise InputError("a prediction without its question", expected=expected)
         verdict, is_gap = prediction.verdict, bool(prediction.get("gap", False))
         is_missing = is_gap or verdict == "not in passages" or not prediction.answer
-        if prediction.may_pass or not is_missing:
+        if prediction.is_transient or not is_missing:
             return None
         gap = partial(cls, program=asked.program, verdict=verdict, gap=is_gap)
         if asked.is_restricted:

@@ -12,16 +12,22 @@ from ga_dspy.errors import InputError
 from ga_dspy.graph import (
     Relation,
     Schema,
+    checked_chain,
     distances,
     evidence_chain,
     fits_question,
     named_in,
     prune,
-    sound_chain,
 )
 from ga_dspy.programs import loop
 from ga_dspy.programs.calls import Conversation, ground_reply, lm_of
-from ga_dspy.programs.evidence import Conclusion, EvidenceLink, chain_links, holders, is_judgement
+from ga_dspy.programs.evidence import (
+    Conclusion,
+    EvidenceLink,
+    chain_links,
+    is_judgement,
+    labels_stating,
+)
 from ga_dspy.programs.loop import State
 from ga_dspy.programs.prediction import check_outputs
 from ga_dspy.programs.program import IterativeProgram, Signatures
@@ -232,7 +238,7 @@ class GraphAnchor(IterativeProgram):
         before = state.graph
         known = {entity.name: entity.type for entity in before.entities}
         grounding = ground_reply(asked, state.reading.passages, known, self.schema)
-        grounded = yield from loop.name_outage(step, grounding)
+        grounded = yield from loop.wrap_errors(step, grounding)
         state.graph = before.merge(grounded.update)
         gain = state.graph.difference(before)
         state.reading.note_gain(
@@ -258,7 +264,7 @@ class GraphAnchor(IterativeProgram):
         if state.step.judgement == "sufficient" and not self.as_published:
             chain = evidence_chain(state.graph, state.question, candidate)
             cited = _labels(state, chain)
-            holding = holders(candidate, passages, cited)
+            holding = labels_stating(candidate, passages, cited)
             is_stated = bool(holding) or is_judgement(candidate)
             may_conclude = chain and is_stated and self._can_skip_answer()
             if may_conclude and fits_question(state.graph, state.question, candidate, chain):
@@ -284,7 +290,7 @@ class GraphAnchor(IterativeProgram):
         if self.style != "span" or not conclusion.is_answer:
             return ()
         by_id = {passage.id: passage for passage in state.reading.passages.values()}
-        chain = sound_chain(state.graph, state.question, conclusion.answer, by_id)
+        chain = checked_chain(state.graph, state.question, conclusion.answer, by_id)
         return chain_links(chain, by_id)
 
 

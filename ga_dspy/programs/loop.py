@@ -17,14 +17,14 @@ from ga_dspy.errors import GaDspyError, RunAborted
 from ga_dspy.graph import KnowledgeGraph
 from ga_dspy.lm.failures import causes, is_transient
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import Conversation, Result, Search, StepFailed, ask, usual_adapter
+from ga_dspy.programs.calls import Conversation, Result, Search, StepFailed, ask, default_adapter
 from ga_dspy.programs.events import tell, tell_passages, tell_search
 from ga_dspy.programs.evidence import (
     Conclusion,
     EvidenceLink,
     Support,
-    bears_on,
     is_judgement,
+    shares_question_word,
     without_citations,
 )
 from ga_dspy.programs.meter import Meter, prompt_tokens
@@ -158,7 +158,7 @@ def search(state: State) -> Conversation[dict[int, Passage]]:
     except Exception as error:
         if not reading.passages:
             raise
-        state.meter.may_pass |= is_transient(error)
+        state.meter.is_transient |= is_transient(error)
         raise StepFailed.from_error("search", error) from error
     fresh = reading.add(query, found, made=step.made or bool(step.reformulated))
     returned = (reading.passages[label].id for label in reading.tried[-1].labels)
@@ -189,10 +189,10 @@ def ask_step(
     optional = OPTIONAL if "judgement" in required else ()
     module, inputs = getattr(state.program, step), {"question": state.question, **inputs}
     asked = ask(step, module, inputs, state.meter, required=required, optional=optional)
-    return (yield from name_outage(step, asked))
+    return (yield from wrap_errors(step, asked))
 
 
-def name_outage(step: str, conversation: Conversation[Result]) -> Conversation[Result]:
+def wrap_errors(step: str, conversation: Conversation[Result]) -> Conversation[Result]:
     """Run a conversation; raise errors of the LM or the retriever as failures of the step.
 
     Raises:
@@ -265,14 +265,14 @@ def answer(
     room = state.budget.room("answer", *inputs.values())
     if room < MINIMUM_ROOM and state.steps and state.meter.calls:
         state.failures.append("the token budget left no room for the answer step")
-        return Conclusion.without_citing(state.candidate, passages)
+        return Conclusion.uncited(state.candidate, passages)
     full = {label: p for label, p in passages.items() if shown is None or label in shown}
     titled = {label: p for label, p in passages.items() if label not in full}
     fitted = fit_passages(full, max(room, MINIMUM_ROOM), program.count, first, titled)
     latest = {"previous_reasoning": state.reasoning, "passages": fitted.text}
     reply = yield from ask_answer(state, **{**latest, "candidate": state.candidate, **inputs})
     if reply is None:
-        return Conclusion.without_citing(state.candidate, passages)
+        return Conclusion.uncited(state.candidate, passages)
     if program.compare_facts:
         reply = yield from _compare(state, reply)
     style: Style = getattr(program, "style", "span")
@@ -337,7 +337,7 @@ def predict(state: State, end: Conclusion, chain: tuple[EvidenceLink, ...] = ())
     evidence: tuple[EvidenceLink, ...] = ()
     if end.is_answer and chain:
         supported, evidence = "chained", chain
-    elif end.is_answer and end.quoted and bears_on(state.question, end.answer, cited):
+    elif end.is_answer and end.quoted and shares_question_word(state.question, end.answer, cited):
         supported, evidence = "quoted", end.quotes(cited, state.question)
     is_enough = state.program.abstain in (None, supported) or supported == "chained"
     failed_rounds = (step.failure for step in state.steps if step.failure)
@@ -358,7 +358,7 @@ def predict(state: State, end: Conclusion, chain: tuple[EvidenceLink, ...] = ())
         notes=state.notes,
         steps=tuple(state.steps),
         failures=(*failed_rounds, *state.failures),
-        may_pass=meter.may_pass,
+        is_transient=meter.is_transient,
         usage=dict(meter.usage),
         calls=meter.calls,
         tokens=meter.tokens,
@@ -399,7 +399,7 @@ class Budget:
     def prompt(self, step: str) -> int:
         """Return the tokens of a step's prompt with empty inputs."""
         module, count = getattr(self.state.program, step), self.state.program.count
-        adapter = dspy.settings.adapter or usual_adapter(module)
+        adapter = dspy.settings.adapter or default_adapter(module)
         return sum(
             prompt_tokens(predictor.signature, adapter, count, predictor.demos)
             for predictor in module.predictors()

@@ -124,7 +124,7 @@ class Meter(BaseCallback):
         reply: The last reply, as the LM wrote it.
         cached: Whether the last reply came from DSPy's cache.
         answered: Whether any call was answered.
-        may_pass: Whether a failure was transient.
+        is_transient: Whether a failure was transient.
         history: DSPy's record of the current call.
         step: The step whose calls are counted.
         on_call: Functions called with each finished call.
@@ -137,7 +137,7 @@ class Meter(BaseCallback):
         self.step = self.reply = ""
         self.sent: list[Any] = []
         self.truncated = self.cached = self.has_thoughts = False
-        self.answered = self.may_pass = False
+        self.answered = self.is_transient = False
         self.history: list[dict[str, Any]] = []
         self.on_call: list[Callable[[LMCall], None]] = []
         self._lm: Any = None
@@ -165,7 +165,7 @@ class Meter(BaseCallback):
         limit = Patience.current().question
         if now() - self._since - self.waited <= limit:
             return None
-        self.may_pass = True
+        self.is_transient = True
         return TimeoutError(f"the question timed out after {format_duration(limit)}")
 
     def reject(self) -> None:
@@ -208,7 +208,7 @@ class Meter(BaseCallback):
             try:
                 yield
             except Exception as error:
-                self.may_pass |= is_transient(error)
+                self.is_transient |= is_transient(error)
                 raise
 
     def _forget_reply(self) -> None:

@@ -118,7 +118,7 @@ class Prediction(dspy.Prediction):
         notes: The notes, thoughts or transcript, in programs that keep them.
         steps: The rounds.
         failures: Errors of steps and searches; the answer was made without their results.
-        may_pass: Whether a failure was transient (a timeout, an outage): a retry may succeed.
+        is_transient: Whether a failure was transient (a timeout, an outage): a retry may succeed.
         usage: The cost of each step, by its name.
         calls: The number of LM calls.
         tokens: The number of tokens.
@@ -139,7 +139,7 @@ class Prediction(dspy.Prediction):
     notes: str
     steps: tuple[Step, ...]
     failures: tuple[str, ...]
-    may_pass: bool
+    is_transient: bool
     usage: dict[str, Usage]
     calls: int
     tokens: int

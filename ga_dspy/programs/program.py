@@ -21,7 +21,7 @@ from dspy.utils import with_callbacks
 
 from ga_dspy.errors import InputError
 from ga_dspy.passage import replace_invalid
-from ga_dspy.programs.calls import Conversation, adrive, drive, own_signature
+from ga_dspy.programs.calls import Conversation, adrive, drive, only_signature
 from ga_dspy.programs.events import tell
 from ga_dspy.programs.loop import OBSERVERS, State
 from ga_dspy.programs.prediction import Asked, as_json, check_outputs, observation
@@ -38,7 +38,7 @@ from ga_dspy.text import TokenCounter, estimate_tokens
 ANSWER_TOKENS = 450
 """Estimated tokens of an answer call without passages, graph and demos."""
 
-LONGEST_QUESTION = 20_000
+MAX_QUESTION_LENGTH = 20_000
 """The maximum length of a question in characters."""
 
 Signatures = dict[str, type[dspy.Signature]]
@@ -155,7 +155,7 @@ class MultiHopProgram(Configured):
         if name == "retriever":
             value = as_retriever(value)
         elif name == "answer" and isinstance(value, dspy.Module):
-            signature = own_signature(value)
+            signature = only_signature(value)
             if signature is not None:
                 check_outputs(signature.output_fields.keys())
         if name in vars(self) and name in self.declared():
@@ -435,11 +435,11 @@ def _checked_question(question: Any) -> str:
     if getattr(question, "shape", None) == ():  # MLflow passes a text as a NumPy scalar
         question = question.item()
     is_text = isinstance(question, str) and question.strip()
-    if not is_text or len(question) > LONGEST_QUESTION:
+    if not is_text or len(question) > MAX_QUESTION_LENGTH:
         found = f"{len(question):,} characters long" if is_text else repr(question)
         raise InputError(
             f"the question is {found}",
-            expected=f"a text of at most {LONGEST_QUESTION:,} characters that is not empty",
+            expected=f"a text of at most {MAX_QUESTION_LENGTH:,} characters that is not empty",
             remedy='call program(question="Who …?"); put documents into the index',
         )
     return replace_invalid(question.strip())

@@ -15,7 +15,7 @@ Labelled = Mapping[int, Passage]
 """Passages by the numbers under which an LM reads and cites them."""
 
 
-class Tried(NamedTuple):
+class SearchRecord(NamedTuple):
     """A query that was searched, and its result.
 
     Attributes:
@@ -43,7 +43,7 @@ class Reading:
     """
 
     def __init__(self) -> None:
-        self.passages, self.tried = dict[int, Passage](), list[Tried]()
+        self.passages, self.tried = dict[int, Passage](), list[SearchRecord]()
         self.labels, self._by_content = dict[str, int](), dict[str, int]()
 
     def add(
@@ -66,7 +66,7 @@ class Reading:
                 self.labels[passage.id] = label
                 self.passages[label] = fresh[label] = passage
             labels.append(label)
-        self.tried.append(Tried(query, tuple(dict.fromkeys(labels)), tuple(fresh), made))
+        self.tried.append(SearchRecord(query, tuple(dict.fromkeys(labels)), tuple(fresh), made))
         return fresh
 
     def note_gain(self, gained: str) -> None:

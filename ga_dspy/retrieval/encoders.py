@@ -527,7 +527,7 @@ def _check_unit_length(output: Any, count: int, encoder: Encoder) -> NDArray[np.
 Reranker = Callable[[str, Sequence[str]], Sequence[float]]
 """Scores texts for a query, higher is better: shape (texts,)."""
 
-RERANKED = 50
+RERANK_DEPTH = 50
 """The minimum number of passages to rerank."""
 
 _PREDICTING = threading.Lock()

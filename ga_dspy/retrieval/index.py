@@ -362,7 +362,7 @@ class Index(PassageRetriever):
         manifest, _, engine = self._state
         if not len(engine):
             return []
-        depth = max(k, encoders.RERANKED) if self.reranker else k
+        depth = max(k, encoders.RERANK_DEPTH) if self.reranker else k
         # No lock is held: encoders and Milvus may wait for a server.
         encoder = None if manifest.kind == "sparse" else self.encoder
         vector = encoder.encode_query(query) if encoder else np.zeros(0, dtype=np.float32)
@@ -440,13 +440,13 @@ class Index(PassageRetriever):
         return self._state.engine.passages([self._row(id)])[0]
 
     def documents(
-        self, first: int = 0, most: int | None = None
+        self, offset: int = 0, limit: int | None = None
     ) -> tuple[int, list[StoredDocument]]:
         """Return the number of documents, and some of them in corpus order.
 
         Args:
-            first: The number of documents to skip.
-            most: The maximum number to return; by default all.
+            offset: The number of documents to skip.
+            limit: The maximum number to return; by default all.
 
         Raises:
             InputError: A required condition is missing.
@@ -454,8 +454,8 @@ class Index(PassageRetriever):
         self.check_scope()
         engine = self.engine
         count = len(engine.documents[0])
-        end = count if most is None else min(first + most, count)
-        return count, _documents(engine, first, end)
+        end = count if limit is None else min(offset + limit, count)
+        return count, _documents(engine, offset, end)
 
     def document(self, id: str) -> StoredDocument | None:
         """Return the document with an id; None if there is none.

@@ -41,15 +41,15 @@ COMPLETING, LINK_POWER = 10, 0.25
 DAMPING, STEPS, WALK_SHARE = 0.7, 5, 0.5
 """Walk: share of the mass that follows links in a step, number of steps, share of the score."""
 
-ROUNDS, FAR, LED = 3, 400, 1000
+ROUNDS, EXTENDED, REACHED = 3, 400, 1000
 """Walk: number of extensions, rows per extension, number of reached rows that get BM25 scores."""
 
 SMALL = 400
 """In an index of up to this many passages, the walk covers all links."""
 
-FAINT_START, FAINT = 1e-3, 5e-6
-"""A walk leaves out links below `FAINT_START` of the total weight of a start row, and links of
-later rows that would carry less mass than `FAINT`."""
+MIN_START_MASS, MIN_MASS = 1e-3, 5e-6
+"""A walk leaves out links below `MIN_START_MASS` of the total weight of a start row, and links of
+later rows that would carry less mass than `MIN_MASS`."""
 
 
 def dense_text(passage: Passage) -> str:
@@ -172,7 +172,7 @@ class Ranking:
         link_scores = WALK_SHARE * np.sqrt(_scaled(walked)) + self._completing(relevance, part)
         # Of the rows that only links propose, the best get a cosine score, too.
         count = 2 * k + SPARE
-        reached = part.rows[top_places(link_scores, max(LED, count))]
+        reached = part.rows[top_places(link_scores, max(REACHED, count))]
         near = part.rows[top_places(link_scores, count)]
         relevance = self._add_candidates(relevance, reached, near)
         scores = (1 - WALK_SHARE) * _scaled(relevance.scores)
@@ -275,16 +275,16 @@ def walk(engine: Engine, starts: Rows, mass: Scores, candidates: Rows) -> tuple[
 
     is_small = len(engine) <= SMALL
     rows = engine.rows() if is_small else distinct(starts)
-    part = extend(rows, np.full(len(rows), 0.0 if is_small else FAINT_START))
+    part = extend(rows, np.full(len(rows), 0.0 if is_small else MIN_START_MASS))
     for _ in range(ROUNDS):
         if len(part.asked) == len(part.rows):
             break
         reached = part.walk(starts, mass)
         reached[part.rows.searchsorted(part.asked)] = 0
-        places = top_places(reached, FAR)[:FAR]
+        places = top_places(reached, EXTENDED)[:EXTENDED]
         if not len(places):
             break
-        part = extend(part.rows[places], FAINT / (DAMPING * reached[places]))
+        part = extend(part.rows[places], MIN_MASS / (DAMPING * reached[places]))
     return part, part.walk(starts, mass)
 
 

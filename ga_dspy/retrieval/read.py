@@ -29,7 +29,7 @@ from ga_dspy.retrieval.encoders import Progress, silent
 from ga_dspy.retrieval.index import Index
 from ga_dspy.retrieval.protocol import Row, content_hash
 from ga_dspy.retrieval.redact import Redact, Redactor, load_redactor
-from ga_dspy.storage import refused_by_disk, write_whole
+from ga_dspy.storage import refused_by_disk, write_atomically
 from ga_dspy.text import estimate_tokens, visible
 
 _LOG = logging.getLogger("ga_dspy")
@@ -41,7 +41,7 @@ PARAGRAPH_TOKENS = 800
 """Paragraphs of a dataset are split only above this size: gold labels refer to paragraphs."""
 
 
-class Cutting(NamedTuple):
+class Chunking(NamedTuple):
     """How texts are split.
 
     Attributes:
@@ -53,12 +53,12 @@ class Cutting(NamedTuple):
     overlap: int = 0
 
 
-_DEFAULT = Cutting()
+_DEFAULT = Chunking()
 
 
-def chunk_text(text: str, cutting: Cutting = _DEFAULT) -> list[str]:
+def chunk_text(text: str, chunking: Chunking = _DEFAULT) -> list[str]:
     """Split a text at sentences into chunks of about equal size, none above `chunk_tokens`."""
-    most, overlap = cutting
+    most, overlap = chunking
     tokens = estimate_tokens(text)
     chunks = [text]
     if tokens > most:
@@ -73,7 +73,7 @@ def _chunker(size: int) -> Any:
     return require("semchunk", "search").chunkerify(estimate_tokens, size, memoize=False)
 
 
-def gather(sections: Sequence[Section], cutting: Cutting = _DEFAULT) -> list[Section]:
+def gather(sections: Sequence[Section], chunking: Chunking = _DEFAULT) -> list[Section]:
     r"""Join short adjacent sections up to `chunk_tokens`, under the headings they share.
 
     Their other headings become part of the text. Sections of different pages, slides or sheets are
@@ -88,7 +88,7 @@ def gather(sections: Sequence[Section], cutting: Cutting = _DEFAULT) -> list[Sec
     for section in sections:
         tokens = estimate_tokens(section.text)
         size += tokens
-        if groups and size <= cutting.chunk_tokens and _can_join(groups[-1], section):
+        if groups and size <= chunking.chunk_tokens and _can_join(groups[-1], section):
             groups[-1].append(section)
         else:
             groups.append([section])
@@ -129,8 +129,8 @@ def _span(rows: Sequence[int]) -> str:
     return f"{rows[0]}-{rows[-1]}" if len(rows) > 1 else str(rows[0])
 
 
-def _chunks(section: Section, cutting: Cutting) -> list[Section]:
-    most, overlap = cutting
+def _chunks(section: Section, chunking: Chunking) -> list[Section]:
+    most, overlap = chunking
     room = max(most - estimate_tokens(section.title), most // 2)
     header, body, rows = "", section.text, section.rows
     if len(rows) > 1:
@@ -138,7 +138,7 @@ def _chunks(section: Section, cutting: Cutting) -> list[Section]:
         size = estimate_tokens(first)
         if estimate_tokens(others) > room > 2 * size:  # the first line is repeated in each chunk
             header, body, rows, room = f"{first}\n", others, rows[1:], room - size
-    texts = chunk_text(body, Cutting(room, min(overlap, room // 2)))
+    texts = chunk_text(body, Chunking(room, min(overlap, room // 2)))
     chunks, at, line = [], 0, 0
     is_table = len(rows) == body.count("\n") + 1  # redaction may change the lines
     for text in texts:
@@ -410,10 +410,10 @@ def read_files(
             or `redact` fails.
         MissingExtra: The library that reads a file that was passed directly is not installed.
     """
-    cutting = Cutting(CHUNK_TOKENS if chunk_tokens is None else chunk_tokens, overlap)
-    if cutting.chunk_tokens < 20 or not 0 <= overlap <= cutting.chunk_tokens // 2:
+    chunking = Chunking(CHUNK_TOKENS if chunk_tokens is None else chunk_tokens, overlap)
+    if chunking.chunk_tokens < 20 or not 0 <= overlap <= chunking.chunk_tokens // 2:
         raise InputError(
-            f"chunk_tokens is {cutting.chunk_tokens}, overlap {overlap}",
+            f"chunk_tokens is {chunking.chunk_tokens}, overlap {overlap}",
             expected="chunk_tokens from 20, an overlap of at most half of it",
             remedy=f"pass chunk_tokens={CHUNK_TOKENS}, overlap=0",
         )
@@ -430,7 +430,7 @@ def read_files(
                     expected="files that can be read completely",
                     remedy="repair it, name it in a .gitignore, or read without strict",
                 )
-    result = _passages(units, cutting, progress)
+    result = _passages(units, chunking, progress)
     return result._replace(redacted_by=redactor.name) if redactor else result
 
 
@@ -491,7 +491,7 @@ def _read(
     return _Contents(file, read, document)
 
 
-def _passages(units: Sequence[_Contents], cutting: Cutting, progress: Progress) -> Documents:
+def _passages(units: Sequence[_Contents], chunking: Chunking, progress: Progress) -> Documents:
     """Split the contents of files into passages with ids; drop those that an earlier file has."""
     pooled = _texts_by_title(row for unit in units if unit.is_pooled for row in unit.document.rows)
     owners, ids = dict[int, str](), set[str]()
@@ -512,11 +512,11 @@ def _passages(units: Sequence[_Contents], cutting: Cutting, progress: Progress) 
                 if not row.id and id in ids:
                     id += f" [{content_hash(id, json.dumps(row.metadata, sort_keys=True))[:8]}]"
                 ids.add(id)
-                found += _numbered(id, _row_chunks(row, cutting, name))
+                found += _numbered(id, _row_chunks(row, chunking, name))
         chunks = []
-        for section in gather(unit.document.sections, cutting):
+        for section in gather(unit.document.sections, chunking):
             metadata = {"source": name, **section.metadata, **unit.document.metadata}
-            chunks += _chunks(section._replace(metadata=Metadata(metadata)), cutting)
+            chunks += _chunks(section._replace(metadata=Metadata(metadata)), chunking)
         found += _numbered(name, chunks)
         new = [passage for passage in found if _is_new(passage, unit, owners)]
         passages += new
@@ -540,11 +540,11 @@ def _is_new(passage: Passage, unit: _Contents, owners: dict[int, str]) -> bool:
 
 
 def split_text(
-    id: str, title: str, text: str, metadata: Metadata, cutting: Cutting = _DEFAULT
+    id: str, title: str, text: str, metadata: Metadata, chunking: Chunking = _DEFAULT
 ) -> list[Passage]:
     """Split a text that belongs to no file into passages."""
     section = Section((title,) if title else (), text, metadata)
-    return list(_numbered(id, _chunks(section, cutting)))
+    return list(_numbered(id, _chunks(section, chunking)))
 
 
 def _numbered(id: str, chunks: Sequence[Section]) -> Iterator[Passage]:
@@ -567,11 +567,11 @@ def _row_id(row: Row, texts: Collection[str]) -> str:
     return row.id or row.title or digest
 
 
-def _row_chunks(row: Row, cutting: Cutting, source: str) -> list[Section]:
+def _row_chunks(row: Row, chunking: Chunking, source: str) -> list[Section]:
     metadata = Metadata({"source": source, **row.metadata})
     if row.is_paragraph:
-        metadata, cutting = row.metadata, Cutting(PARAGRAPH_TOKENS + estimate_tokens(row.title))
-    return _chunks(Section((row.title,), row.text, metadata), cutting)
+        metadata, chunking = row.metadata, Chunking(PARAGRAPH_TOKENS + estimate_tokens(row.title))
+    return _chunks(Section((row.title,), row.text, metadata), chunking)
 
 
 def read_passages(
@@ -646,7 +646,7 @@ class Sources(BaseModel):
     overlap: int = 0
 
     @classmethod
-    def of(cls, folder: Path, **cutting: int | None) -> Self:
+    def of(cls, folder: Path, **chunking: int | None) -> Self:
         """Load the sources of an index; `chunk_tokens` and `overlap` override the stored values.
 
         If the stored sources cannot be read, all files will be read again.
@@ -655,7 +655,7 @@ class Sources(BaseModel):
             stored = cls.model_validate_json((folder / _SOURCES).read_bytes())
         except (OSError, ValidationError):
             stored = cls()
-        changes: dict[str, Any] = {n: v for n, v in cutting.items() if v is not None}
+        changes: dict[str, Any] = {n: v for n, v in chunking.items() if v is not None}
         if any(getattr(stored, name) != value for name, value in changes.items()):
             changes["files"] = ()
         return stored.model_copy(update=changes)
@@ -705,4 +705,4 @@ class Sources(BaseModel):
     def save(self, folder: Path, files: Sequence[FileRead]) -> None:
         """Store the sources in the folder of the index, with the outcome for each file."""
         stored = self.model_copy(update={"files": tuple(files)})
-        write_whole(folder / _SOURCES, stored.model_dump_json(exclude_defaults=True))
+        write_atomically(folder / _SOURCES, stored.model_dump_json(exclude_defaults=True))

@@ -9,7 +9,7 @@ from inspect import isfunction
 from pkgutil import resolve_name
 from typing import Any, Final, TypeAlias
 
-from ga_dspy.errors import InputError, need_package, require
+from ga_dspy.errors import InputError, check_installed, require
 from ga_dspy.passage import LONGEST, Metadata, Passage
 from ga_dspy.retrieval.documents import Document, Section
 from ga_dspy.retrieval.protocol import Row, as_passages, content_hash
@@ -145,7 +145,7 @@ def load_redactor(given: str | Redact | None) -> Redactor | None:
     if given is None or isinstance(given, Redactor):
         return given
     if given == PRESIDIO:
-        need_package("presidio_analyzer", "redact")
+        check_installed("presidio_analyzer", "redact")
         return Redactor(PRESIDIO, _presidio)
     function: Any = given
     why = ""

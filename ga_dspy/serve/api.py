@@ -33,20 +33,20 @@ from ga_dspy.passage import Passage, replace_invalid
 from ga_dspy.programs import EvidenceLink
 from ga_dspy.programs.conversation import Turn
 from ga_dspy.programs.prediction import as_json, observation
-from ga_dspy.programs.program import LONGEST_QUESTION
+from ga_dspy.programs.program import MAX_QUESTION_LENGTH
 from ga_dspy.secrets import withheld
 from ga_dspy.serve.documents import add_documents
 from ga_dspy.serve.keys import ANYONE, Key, as_keys, find_key, may
 from ga_dspy.serve.service import About, Asking, Busy, Limits, Service
 from ga_dspy.storage import in_thread
-from ga_dspy.text import inert
+from ga_dspy.text import defuse_markup
 from ga_dspy.viewer import page as answer_page
 from ga_dspy.viewer.page import asset, live_page
 
 MODEL = "ga-dspy"
 _STREAM: Any = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
-Text = Annotated[str, Field(max_length=LONGEST_QUESTION, pattern=r"\S")]
+Text = Annotated[str, Field(max_length=MAX_QUESTION_LENGTH, pattern=r"\S")]
 Scalar = Annotated[str, Field(max_length=1_000)] | int | float | bool
 Scalars = Annotated[list[Scalar], Field(max_length=1_000)]
 Name = Annotated[str, Field(max_length=200)]
@@ -121,7 +121,7 @@ def problem(
     """
     body: dict[str, Any] = {"title": HTTPStatus(status).phrase, "status": status}
     for name, text in {"detail": detail, **more}.items():
-        body[name] = replace_invalid(inert(withheld(text[:10_000])))[:1_000]
+        body[name] = replace_invalid(defuse_markup(withheld(text[:10_000])))[:1_000]
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 
 
@@ -231,7 +231,7 @@ class Guard:
                 later = {"Retry-After": str(seconds)}
                 return problem(429, f"more than {limits.per_minute} requests a minute", later)
             # Questions and searches have their own limits.
-            if self._in_progress >= 2 * limits.at_once + _OTHER_REQUESTS:
+            if self._in_progress >= 2 * limits.max_concurrent + _OTHER_REQUESTS:
                 return problem_of(Busy(self._in_progress, "requests"))
         if self.keys and not caller and path not in _PUBLIC_PATHS:
             expected = "the key in the header X-API-Key, or in Authorization as a bearer token"
@@ -520,7 +520,7 @@ def read_turns(messages: list[ChatMessage]) -> list[Turn]:
 
 def text_of(prediction: dspy.Prediction) -> str:
     """Return an answer with its numbered sources, as Markdown without images, links and HTML."""
-    return inert(observation(prediction))
+    return defuse_markup(observation(prediction))
 
 
 def _head(asked: Chat, asking: Asking) -> dict[str, Any]:

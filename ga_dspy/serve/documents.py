@@ -24,7 +24,7 @@ from ga_dspy.passage import Metadata, Passage, Value, replace_invalid
 from ga_dspy.retrieval import Changes, Documents, Index, Where, read_files
 from ga_dspy.retrieval.documents import READERS
 from ga_dspy.retrieval.protocol import content_hash
-from ga_dspy.retrieval.read import CHUNK_TOKENS, Cutting, Sources, split_text
+from ga_dspy.retrieval.read import CHUNK_TOKENS, Chunking, Sources, split_text
 from ga_dspy.retrieval.where import as_json, comparisons
 from ga_dspy.serve.keys import Key, may
 from ga_dspy.serve.service import Service
@@ -298,11 +298,11 @@ class DocumentStore:
         redactor = self.whole.redactor
         return redactor.metadata(given, keep=("source",)) if redactor else Metadata(given)
 
-    def _cutting(self) -> Cutting:
+    def _cutting(self) -> Chunking:
         """Return the passage size and the overlap of the index."""
         path = self.whole.path
         stored = Sources.of(path) if path else Sources()
-        return Cutting(stored.chunk_tokens or CHUNK_TOKENS, stored.overlap)
+        return Chunking(stored.chunk_tokens or CHUNK_TOKENS, stored.overlap)
 
     def _scope(self, caller: Key) -> tuple[Where, ...]:
         """Return the conditions of the server and of the caller."""

@@ -41,7 +41,7 @@ class Limits:
     """Limits of a service.
 
     Attributes:
-        at_once: Maximum number of concurrent questions, and of concurrent searches.
+        max_concurrent: Maximum number of concurrent questions, and of concurrent searches.
         per_minute: Maximum number of requests per minute for a key, or for an address if requests
             have no valid key; 0 for no limit.
         deadline: Timeout of a request in seconds.
@@ -56,7 +56,7 @@ class Limits:
         waiting: Maximum number of connections without a complete request.
     """
 
-    at_once: int = 256
+    max_concurrent: int = 256
     per_minute: int = 600
     deadline: float = 300.0
     body: int = 1_000_000
@@ -148,17 +148,17 @@ class Service:
         self._tasks, self._searching = set[asyncio.Task[Any]](), 0
         self.registry = to = CollectorRegistry()
         self._seconds = Histogram(
-            "ga_dspy_question_seconds", "Duration of questions, by outcome.", ["end"],
+            "ga_dspy_question_seconds", "Duration of questions, by outcome.", ["outcome"],
             buckets=(0.1, 0.3, 1, 3, 10, 30, 100, 300), registry=to,
         )  # fmt: skip
         self._tokens = Counter("ga_dspy_tokens", "Tokens of answered questions.", registry=to)
-        going = Gauge("ga_dspy_questions_under_way", "Questions in progress.", registry=to)
+        going = Gauge("ga_dspy_questions_in_progress", "Questions in progress.", registry=to)
         going.set_function(self._tasks.__len__)
         self.tracer = tracer
         if tracer is not None:
-            traces = Gauge("ga_dspy_traces", "Traces and feedback.", ["end"], registry=to)
-            for end in ("sent", "failed", "dropped"):
-                traces.labels(end).set_function(partial(tracer.counts.__getitem__, end))
+            traces = Gauge("ga_dspy_traces", "Traces and feedback.", ["outcome"], registry=to)
+            for outcome in ("sent", "failed", "dropped"):
+                traces.labels(outcome).set_function(partial(tracer.counts.__getitem__, outcome))
         self._graph_lock, self._graph_json = asyncio.Lock(), lru_cache(maxsize=4)(_graph_json)
 
     def program_for(self, caller: Key) -> MultiHopProgram:
@@ -194,7 +194,7 @@ class Service:
         Raises:
             Busy: Too many questions are in progress.
         """
-        if len(self._tasks) >= self.limits.at_once:
+        if len(self._tasks) >= self.limits.max_concurrent:
             raise Busy(len(self._tasks), "questions")
         program = self.program_for(caller)
         loop, id, begun = asyncio.get_running_loop(), uuid.uuid4().hex, time.monotonic()
@@ -230,7 +230,7 @@ class Service:
             InputError: A condition is malformed, or the retriever does not support conditions.
             TimeoutError: The search took longer than the deadline.
         """
-        if self._searching >= self.limits.at_once:
+        if self._searching >= self.limits.max_concurrent:
             raise Busy(self._searching, "searches")
         self._searching += 1
         try:

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from ga_dspy.eval import Report, Result, paired_test
-from ga_dspy.eval.report import FailureKind, failure_kind, is_right
+from ga_dspy.eval.report import FailureKind, failure_reason, is_right
 from ga_dspy.graph import Draft, DraftEntity, DraftRelation, Evidence, Relation, parse
 from ga_dspy.graph.identity import split_qualifier
 from ga_dspy.grounding import ground
@@ -100,7 +100,7 @@ _KINDS: dict[FailureKind, str] = {
 def _row(results: Sequence[Result]) -> dict[str, Any]:
     """Return a question with the result of each run."""
     shown = [
-        {"f1": round(one.f1, 3), "right": is_right(one), "kind": failure_kind(one),
+        {"f1": round(one.f1, 3), "right": is_right(one), "kind": failure_reason(one),
          "prediction": _prediction(one)}
         for one in results
     ]  # fmt: skip
