@@ -65,6 +65,12 @@ def test_two_steps_lead_to_a_supported_answer_with_its_chain() -> None:
     ]
 
 
+def test_a_sufficient_verdict_without_a_candidate_asks_the_answer_step() -> None:
+    guess = {**FIRST, "candidate": "Montana"}
+    prediction = run([guess, {**SECOND, "candidate": ""}, ANSWER])
+    assert (prediction.answer, prediction.calls) == ("Montana", 3)
+
+
 def test_invented_entities_never_enter_the_graph() -> None:
     bad = read(INVENTED, "insufficient", "Montana")
     prediction = run([bad, bad, ANSWER], max_steps=2)

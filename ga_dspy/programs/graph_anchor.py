@@ -259,9 +259,9 @@ class GraphAnchor(IterativeProgram):
 
     def _answer(self, state: State) -> Conversation[Conclusion]:
         """Return the judge's candidate if the graph leads to it, else ask the answer step."""
-        passages, candidate = state.reading.passages, state.candidate
+        passages, candidate = state.reading.passages, state.step.candidate
         shown: Collection[int] | None = None
-        if state.step.judgement == "sufficient" and not self.as_published:
+        if state.step.judgement == "sufficient" and candidate and not self.as_published:
             chain = evidence_chain(state.graph, state.question, candidate)
             cited = _labels(state, chain)
             holding = labels_stating(candidate, passages, cited)
@@ -269,7 +269,7 @@ class GraphAnchor(IterativeProgram):
             may_conclude = chain and is_stated and self._can_skip_answer()
             if may_conclude and fits_question(state.graph, state.question, candidate, chain):
                 return Conclusion(candidate, "answered", cited, bool(holding))
-            if cited and state.step.candidate:
+            if cited:
                 shown = cited
         by_graph = _labels(state, state.graph.relations)
         return (yield from loop.answer(state, shown, by_graph))
