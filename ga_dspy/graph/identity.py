@@ -316,7 +316,7 @@ def is_unstated(text: str) -> bool:
 def is_placeholder(name: str) -> bool:
     """Return whether a name is a placeholder: "unknown", "[Entity 1]", "person", "the singer".
 
-    A capitalised name that a work or a band may have is none. A word such as "person" is a
+    A capitalised name that a work or a band may have is not one. A word such as "person" is a
     placeholder only as a name, not as a type.
 
     >>> [is_placeholder(name) for name in ("Not mentioned", "the band", "The Band", "The Who")]
