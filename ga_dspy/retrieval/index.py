@@ -38,14 +38,6 @@ SAME_VECTOR = 0.98
 # --- Building
 
 
-def _empty_corpus() -> InputError:
-    return InputError(
-        "the corpus holds no passages",
-        expected="at least one",
-        remedy="check the files that the passages are read from",
-    )
-
-
 def _store_passages(
     passages: Iterable[Any], folder: Path | None, kind: Kind, encoder: Encoder | None,
     redactor: Redactor | None, **options: Any,
@@ -59,7 +51,11 @@ def _store_passages(
     hashed = store.hashing(distinct(redacted(passages, redactor)), digest)
     table = PassageTable.of(hashed, folder and folder / store.PASSAGES)
     if not len(table):
-        raise _empty_corpus()
+        raise InputError(
+            "the corpus holds no passages",
+            expected="at least one",
+            remedy="check the files that the passages are read from",
+        )
     return table, Manifest(
         kind=kind, encoder=encoder and StoredEncoder.of(encoder), passages=len(table),
         source=digest.hexdigest(), redact=redactor and redactor.name, **options,
@@ -732,7 +728,11 @@ class Index(PassageRetriever):
         before, manifest = self.engine, self.manifest
         rows = sorted(map(self._row, deleted))
         if len(before) + len(new) == len(rows):
-            raise _empty_corpus()
+            raise InputError(
+                "the change would leave no passages in the index",
+                expected="at least one",
+                remedy="keep one (after a sync, check the files), or delete the index folder",
+            )
         vectors = self._vectors(new, rows, progress)
         progress("linking", 0, len(new))
         work = self.path / WORK if self.path else None
