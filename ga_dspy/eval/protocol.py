@@ -361,10 +361,8 @@ class _Description:
         if not isinstance(value, tuple | frozenset | bytes | CodeType):
             if id(value) in self._seen:
                 return {"again": self._seen[id(value)][0]}
-            self._seen[id(value)] = (
-                len(self._seen),
-                value,
-            )  # keeps the id in use
+            # The value is kept, so that its id is not used again.
+            self._seen[id(value)] = (len(self._seen), value)
         return [_name(type(value)), self._parts(value)]
 
     def _parts(self, value: Any) -> Any:

@@ -156,8 +156,8 @@ class Result(BaseModel, frozen=True, extra="forbid"):
                 `type`.
             prediction: A `dspy.Prediction` with `answer`, and optionally `passages` (each with a
                 `title`), `steps` (a sequence or their number), `calls`, `tokens`, `supported`,
-                `evidence`, `failures` (of single steps), `is_transient` (whether these
-                may pass).
+                `evidence`, `failures` (of single steps), `is_transient` (whether a retry may
+                succeed).
 
         Raises:
             InputError: `answer` is missing or not a string.

@@ -62,8 +62,8 @@ def is_transient(error: BaseException | None) -> bool:
         status = getattr(cause, "status", 0) or 0
         # An invalid body with status 200 comes from a gateway, not from the model.
         is_gateway_error = type(cause) is dspy.LMProviderError and not 300 <= status < 500
-        may_pass = isinstance(cause, _TRANSIENT) or is_gateway_error or status == 429
-        if may_pass and not (refusal_remedy(cause) or too_long(cause)):
+        is_retryable = isinstance(cause, _TRANSIENT) or is_gateway_error or status == 429
+        if is_retryable and not (refusal_remedy(cause) or too_long(cause)):
             return True
     return False
 
